@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from exercises.language import LANGUAGES, default_language
+from exercises.manifest import load_manifest
 from exercises.paths import use_implementation
 
 
@@ -39,10 +40,19 @@ class Program:
         try:
             self.figures[name] = part(self)
         except NotImplementedError as error:
-            missing = str(error) or self.say("an exercise is still to do", "还有练习没有完成")
-            print(self.say(f"✗ This part has to wait. {missing}", f"✗ 这一部分暂时无法运行。{missing}"))
-            if missing not in self.missing:
-                self.missing.append(missing)
+            self.report_missing(error)
+
+    def report_missing(self, error: NotImplementedError) -> None:
+        """Say which exercise `error` comes from; the exit code will be 1."""
+        exercise = next((e for e in load_manifest() if str(error) == f"to do: {e.id}"), None)
+        if exercise:
+            en, zh = f"exercise {exercise.id} is not written yet", f"练习 {exercise.id} 还没有完成"
+            missing = self.say(f"{en} (exercises/{exercise.file})", f"{zh}（exercises/{exercise.file}）")
+        else:
+            missing = str(error) or self.say("an exercise is not written yet", "有一个练习还没有完成")
+        print(self.say(f"✗ This part has to wait: {missing}", f"✗ 这一部分要等一等：{missing}"))
+        if missing not in self.missing:
+            self.missing.append(missing)
 
     def finish(self) -> int:
         """Write the figures where `--json` says, name what is missing, and return the exit code."""

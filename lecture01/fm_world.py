@@ -22,7 +22,7 @@ VAL_CHARS = 10_000
 FACT_SHARE = 0.6
 N_PLACES = 10
 N_PEOPLE = 20
-WORDS_PER_COPY = 5
+LEN=0
 
 ONSETS = ("B", "Br", "D", "F", "G", "Gr", "H", "J", "K", "L", "M", "N", "P", "R", "S", "T", "Tr", "V", "W", "Z")
 VOWELS = ("a", "e", "i", "o", "u", "ai", "ea", "oo")
@@ -203,7 +203,7 @@ def build_world(seed: int = 0) -> World:
 
     # Some facts keep one of their tellings for validation, so what is asked there was learned from other sentences.
     tellings = [fact.tellings() for fact in facts]
-    n_held_out = 130
+    n_held_out = min(130, len(tellings))
     held_out = [sentences.pop(dice.below(len(sentences))) for sentences in dice.deal(tellings, n_held_out)]
 
     told: set[str] = set()

@@ -1,0 +1,286 @@
+"""Comparing what a student's code returned with what it should, and saying plainly what is wrong.
+
+A `Check` describes one call; its methods compare. Shape and dtype come first, then values relative to the size of the
+reference. What they find is raised as `CheckFailed`, which carries the finding in English and Chinese, and the
+returned numbers for the diagnosis.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from contextlib import contextmanager
+from numbers import Real
+
+import torch
+from torch import Tensor, nn
+
+TOLERANCE = {torch.float64: 1e-9, torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
+"""Largest difference allowed, as a share of the reference's largest magnitude. Rounding alone stays far below."""
+
+Text = dict[str, str]
+
+
+class CheckFailed(AssertionError):
+    """One finding: `call` (what was called, on what), `finding` by language, and `what` was compared.
+
+    `numbers` is what the student's code returned there, flat and in float64, or None where it was no number.
+    """
+
+    def __init__(self, call: str, what: Text, finding: Text, numbers: Tensor | None = None) -> None:
+        self.call = call
+        self.what = what
+        self.finding = finding
+        self.numbers = numbers
+        super().__init__(f"{call}\n{finding['en']}")
+
+
+class Check:
+    """One call and its circumstances: `Check("tp_mlp_forward(x, shards, b2)", x=x, t=4)`.
+
+    `safe=True` leaves every value out of the findings: what a hidden test shows must not carry its inputs.
+    """
+
+    def __init__(self, call: str, *, safe: bool = False, **circumstances) -> None:
+        self.call = ", ".join([call, *(f"{name} {_describe(value)}" for name, value in circumstances.items())])
+        self.safe = safe
+
+    def fail(self, what_en: str, what_zh: str, en: str, zh: str, numbers: Tensor | None = None):
+        """Raise the finding `en`/`zh` about `what`."""
+        raise CheckFailed(self.call, {"en": what_en, "zh": what_zh}, {"en": en, "zh": zh}, numbers)
+
+    def that(self, holds: bool, en: str, zh: str) -> None:
+        """Fail with the finding unless `holds`."""
+        if not holds:
+            self.fail(en, zh, en, zh)
+
+    def value(
+        self,
+        actual,
+        expected: Tensor,
+        en: str = "the result",
+        zh: str = "结果",
+        tolerance: float | None = None,
+        least_scale: float = 0.0,
+    ) -> None:
+        """A tensor: shape, dtype, then values within `tolerance` (default by dtype) of the largest magnitude.
+
+        `least_scale` bounds that magnitude from below, for a reference that is 0 but for rounding.
+        """
+        if not isinstance(actual, Tensor):
+            self.fail(en, zh, f"{en} is {_kind(actual)}, not a tensor", f"{zh}是 {_kind(actual)}，不是张量")
+        if actual.shape != expected.shape:
+            have, want = tuple(actual.shape), tuple(expected.shape)
+            self.fail(en, zh, f"{en} has shape {have} instead of {want}", f"{zh}的形状是 {have}，应为 {want}")
+        if actual.dtype != expected.dtype:
+            have, want = _name(actual.dtype), _name(expected.dtype)
+            self.fail(en, zh, f"{en} has dtype {have} instead of {want}", f"{zh}的 dtype 是 {have}，应为 {want}")
+        numbers, truth = _flat(actual), _flat(expected)
+        if not numbers.isfinite().all() and truth.isfinite().all():
+            bad = int((~numbers.isfinite()).sum())
+            self.fail(en, zh, f"{en} has {bad} NaN or infinite entries", f"{zh}有 {bad} 个 NaN 或无穷大", numbers)
+        scale = max(least_scale, float(truth.abs().max()) if truth.numel() else 0.0)
+        error = (numbers - truth).abs()
+        limit = TOLERANCE[expected.dtype] if tolerance is None else tolerance
+        if error.numel() == 0 or float(error.max()) <= limit * (scale or 1.0):
+            return
+        worst = int(error.argmax())
+        place = [int(i) for i in torch.unravel_index(torch.tensor(worst), expected.shape)]
+        share = float(error[worst]) / (scale or 1.0)
+        wrong = int((error > limit * (scale or 1.0)).sum())
+        of_en = "the reference's largest value" if scale else "1 (the reference is 0)"
+        of_zh = "参考值最大绝对值" if scale else "1（参考值为 0）"
+        have = "" if self.safe else f": {float(numbers[worst]):.6g}"
+        want_en, want_zh = ("", "") if self.safe else (f" instead of {float(truth[worst]):.6g}",) + (
+            f"，应为 {float(truth[worst]):.6g}",
+        )
+        self.fail(
+            en,
+            zh,
+            f"{en} is off by up to {share:.2g} of {of_en}, most at {place}{have}{want_en}; "
+            f"{wrong} of {error.numel()} entries are wrong",
+            f"{zh}的最大偏差是{of_zh}的 {share:.2g} 倍，最大处在 {place}{have}{want_zh}；"
+            f"{error.numel()} 个元素中有 {wrong} 个不对",
+            numbers,
+        )
+
+    def number(self, actual, expected: Real, en: str, zh: str, tolerance: float = 1e-12) -> None:
+        """A plain number (int, float, Fraction), within `tolerance` of the expected one."""
+        if not isinstance(actual, Real):
+            self.fail(en, zh, f"{en} is {_kind(actual)}, not a number", f"{zh}是 {_kind(actual)}，不是数")
+        numbers = torch.tensor([_as_float(actual)], dtype=torch.float64)
+        if not _close(actual, expected, tolerance):
+            have, want = ("", "") if self.safe else (f" {_plain(actual)}", f" {_plain(expected)}")
+            finding_en = f"{en} is{have}, and should be{want}" if not self.safe else f"{en} is wrong"
+            finding_zh = f"{zh}是{have}，应为{want}" if not self.safe else f"{zh}不对"
+            self.fail(en, zh, finding_en, finding_zh, numbers)
+
+    def gradients(self, actual: Iterable[tuple[str, Tensor | None]], expected: dict[str, Tensor]) -> None:
+        """Gradients by name, each compared as a value; a missing one is a finding of its own."""
+        # A true gradient can be 0 (a key bias shifts all scores of a query alike): only rounding is left of it.
+        least_scale = 1e-4 * max(float(grad.abs().max()) for grad in expected.values())
+        for name, grad in actual:
+            en, zh = f"the gradient of {name}", f"{name} 的梯度"
+            if grad is None:
+                self.fail(en, zh, f"{en} is missing: the result doesn't depend on it", f"没有{zh}：结果不依赖于它")
+            self.value(grad, expected[name], en, zh, least_scale=least_scale)
+
+    def partials(self, parts: list[Tensor], own: list[Tensor], bias: Tensor) -> None:
+        """What the ranks gave to one all-reduce: rank by rank its own partial output, (B, T, d).
+
+        The output bias (d,) may come in after the reduce, on one rank, or shared out: what a partial has beyond the
+        rank's own must be one vector at every position, and these vectors add up to nothing or to the bias.
+        """
+        self.number(len(parts), len(own), "the number of partials in the all-reduce", "all-reduce 中部分输出的个数")
+        extra = torch.zeros_like(bias, dtype=torch.float64)
+        for rank, (part, truth) in enumerate(zip(parts, own)):
+            shape = getattr(part, "shape", None)
+            self.that(
+                shape == truth.shape,
+                f"what rank {rank} gave to the all-reduce is not a tensor {tuple(truth.shape)}",
+                f"rank {rank} 交给 all-reduce 的不是形状为 {tuple(truth.shape)} 的张量",
+            )
+            beyond = (part - truth).detach().flatten(0, -2)
+            limit = TOLERANCE[truth.dtype] * (1 + float(truth.detach().abs().max()))
+            self.that(
+                bool((beyond - beyond[0]).abs().max() <= limit),
+                f"what rank {rank} gave to the all-reduce is not the partial output of its own shard",
+                f"rank {rank} 交给 all-reduce 的不是它自己分片的部分输出",
+            )
+            extra += beyond[0]
+        close = [bool((extra - whole).abs().max() <= 1e-6 * (1 + bias.abs().max())) for whole in (0 * bias, bias)]
+        self.that(
+            any(close),
+            "what the ranks gave to the all-reduce doesn't add up to the output, with or without its bias",
+            "各 rank 交给 all-reduce 的内容加起来不是输出（无论是否含偏置）",
+        )
+
+    @contextmanager
+    def refuses(self, *mentions):
+        """The block must raise `ValueError` whose message contains each of `mentions`."""
+        en, zh = "the error", "报错"
+        try:
+            yield
+        except ValueError as error:
+            missing = [str(item) for item in mentions if str(item) not in str(error)]
+            if missing:
+                names = ", ".join(missing)
+                self.fail(en, zh, f"the ValueError's message doesn't name {names}", f"ValueError 的信息没有写出 {names}")
+        except NotImplementedError:
+            raise
+        except Exception as error:
+            kind = type(error).__name__
+            self.fail(en, zh, f"{kind} was raised instead of ValueError", f"抛出的是 {kind}，应为 ValueError")
+        else:
+            self.fail(en, zh, "no error was raised; it must be a ValueError", "没有报错；应抛出 ValueError")
+
+    @contextmanager
+    def leaves_alone(self, **watched):
+        """The block must change neither the tensors and modules named here nor torch's global state."""
+        before = {name: _snapshot(value) for name, value in watched.items()}
+        state = _global_state()
+        yield
+        for name, value in watched.items():
+            if not _same(before[name], _snapshot(value)):
+                self.fail(name, name, f"{name} was changed; work on a copy", f"{name} 被改动了；请在副本上操作")
+        for (en, zh), was in state.items():
+            if _global_state()[en, zh] != was:
+                self.fail(en, zh, f"{en} was changed and not restored", f"{zh}被改动且没有恢复")
+
+
+def gradients_of(result: Tensor, upstream: Tensor, leaves: dict[str, Tensor]) -> dict[str, Tensor | None]:
+    """The gradient of (result · upstream).sum() for each named leaf; None where the result doesn't depend on it."""
+    if not result.requires_grad:
+        return dict.fromkeys(leaves)
+    grads = torch.autograd.grad(result, list(leaves.values()), upstream, allow_unused=True)
+    return dict(zip(leaves, grads))
+
+
+def projections(numbers: Tensor, count: int = 3) -> list[float]:
+    """`count` fixed projections of a flat float64 vector: enough to recognise it, too few to rebuild it."""
+    index = torch.arange(1, numbers.numel() + 1, dtype=torch.float64)
+    return [float((numbers * torch.cos(index * math.sqrt(2 + k) + k)).sum()) for k in range(count)]
+
+
+def same_projections(one: list[float], other: list[float]) -> bool:
+    """Whether two lists of projections come from the same vector, up to rounding."""
+    scale = max(map(abs, [*one, *other]), default=0.0) or 1.0
+    return len(one) == len(other) and all(abs(a - b) <= 1e-8 * scale for a, b in zip(one, other))
+
+
+def where_in(error: BaseException, is_own: Callable[[str], bool]) -> tuple[str, int] | None:
+    """File and line of the innermost frame of `error` in a file that `is_own`, or None."""
+    place = None
+    trace = error.__traceback__
+    while trace is not None:
+        if is_own(trace.tb_frame.f_code.co_filename):
+            place = (trace.tb_frame.f_code.co_filename, trace.tb_lineno)
+        trace = trace.tb_next
+    return place
+
+
+def _describe(value) -> str:
+    if isinstance(value, Tensor):
+        return f"{tuple(value.shape)} {_name(value.dtype)}"
+    return f"= {value}"
+
+
+def _kind(value) -> str:
+    return "None" if value is None else f"a {type(value).__name__}"
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _flat(tensor: Tensor) -> Tensor:
+    return tensor.detach().to(torch.float64).reshape(-1)
+
+
+def _plain(value: Real) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{float(value):.10g}"
+
+
+def _as_float(value: Real) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+
+
+def _close(actual: Real, expected: Real, tolerance: float) -> bool:
+    if isinstance(actual, int) and isinstance(expected, int) and not tolerance:
+        return actual == expected
+    return math.isclose(_as_float(actual), _as_float(expected), rel_tol=tolerance, abs_tol=0.0)
+
+
+def _snapshot(value):
+    """A copy of a tensor, module, or list or dict of them, with the tensors' versions."""
+    if isinstance(value, nn.Module):
+        return {"training": value.training} | {name: _snapshot(t) for name, t in value.state_dict(keep_vars=True).items()}
+    if isinstance(value, Tensor):
+        return value.detach().clone(), value.requires_grad, None if value.grad is None else value.grad.clone()
+    if isinstance(value, dict):
+        return {key: _snapshot(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_snapshot(item) for item in value]
+    return value
+
+
+def _same(one, other) -> bool:
+    if isinstance(one, Tensor) or isinstance(other, Tensor):
+        return isinstance(one, Tensor) and isinstance(other, Tensor) and torch.equal(one, other)
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
+    if isinstance(one, (list, tuple)):
+        return len(one) == len(other) and all(_same(a, b) for a, b in zip(one, other))
+    return one == other
+
+
+def _global_state() -> dict[tuple[str, str], object]:
+    return {
+        ("torch's default dtype", "torch 的默认 dtype"): torch.get_default_dtype(),
+        ("torch's random state", "torch 的随机数状态"): tuple(torch.get_rng_state().tolist()),
+        ("grad mode", "梯度模式"): torch.is_grad_enabled(),
+        ("the number of threads", "线程数"): torch.get_num_threads(),
+    }

@@ -1,0 +1,66 @@
+"""Lecture 9, given: what each rank runs in the public tests of f and g (for `run_on_ranks`, so at module level)."""
+
+from __future__ import annotations
+
+import torch
+from collectives import counted_all_reduces
+from torch import Tensor
+from torch.nn import functional as F
+
+
+def pass_through(rank: int, group, name: str, inputs: list[Tensor], upstream: list[Tensor]) -> dict:
+    """Send the rank's own input through f or g (`name`) and its own gradient back.
+
+    Returns output and gradient (None where there is none), the all-reduces of both passes, and whether input or
+    incoming gradient were changed.
+    """
+    import tp_autograd
+
+    x = inputs[rank].clone().requires_grad_()
+    grad = upstream[rank].clone()
+    before = x.detach().clone(), grad.clone()
+    with counted_all_reduces() as forward:
+        y = _named(tp_autograd, name)(x, group)
+    out = None if y is None else y.detach().clone()
+    with counted_all_reduces() as backward:
+        got = torch.autograd.grad(y, x, grad, allow_unused=True)[0] if y is not None and y.requires_grad else None
+    return {
+        "out": out,
+        "grad": got,
+        "forward": forward.total,
+        "backward": backward.total,
+        "input_changed": not torch.equal(x, before[0]),
+        "gradient_changed": not torch.equal(grad, before[1]),
+    }
+
+
+def pass_awkward(rank: int, group, name: str, x: Tensor) -> dict:
+    """The same on every rank, with a transposed input in and the stride-0 gradient of a sum back."""
+    import tp_autograd
+
+    x = x.clone().requires_grad_()
+    y = _named(tp_autograd, name)(x.t(), group)
+    out = y.detach().clone()
+    y.sum().backward()
+    return {"out": out, "grad": x.grad}
+
+
+def mlp_block(rank: int, group, x: Tensor, norm: Tensor, shards: list[dict[str, Tensor]], upstream: Tensor) -> dict:
+    """x + g(MLP(f(x · norm))) on this rank's shard, and back: output and gradients by name."""
+    from tp_autograd import f, g
+
+    leaves = {"x": x, "norm": norm, **shards[rank]}
+    leaves = {name: leaf.clone().requires_grad_() for name, leaf in leaves.items()}
+    inner = f(leaves["x"] * leaves["norm"], group)
+    partial = F.linear(F.gelu(F.linear(inner, leaves["W1"], leaves["b1"])), leaves["W2"])
+    out = leaves["x"] + g(partial, group)
+    with counted_all_reduces() as backward:
+        grads = torch.autograd.grad(out, list(leaves.values()), upstream, allow_unused=True)
+    return {"out": out.detach(), "grads": dict(zip(leaves, grads)), "backward": backward.total}
+
+
+def _named(module, dotted: str):
+    """`module.a.b` for "a.b"."""
+    for part in dotted.split("."):
+        module = getattr(module, part)
+    return module

@@ -1,0 +1,1 @@
+"""The machinery behind the exercises; it knows no lecture by name, only the manifest."""
