@@ -192,7 +192,8 @@ def gradients_of(result: Tensor, upstream: Tensor, leaves: dict[str, Tensor]) ->
     """The gradient of (result · upstream).sum() for each named leaf; None where the result doesn't depend on it."""
     if not result.requires_grad:
         return dict.fromkeys(leaves)
-    grads = torch.autograd.grad(result, list(leaves.values()), upstream, allow_unused=True)
+    # A gradient handed to autograd.grad would make torch import sympy, which takes longer than all public tests.
+    grads = torch.autograd.grad((result * upstream).sum(), list(leaves.values()), allow_unused=True)
     return dict(zip(leaves, grads))
 
 

@@ -17,20 +17,21 @@ def pass_through(rank: int, group, name: str, inputs: list[Tensor], upstream: li
     import tp_autograd
 
     x = inputs[rank].clone().requires_grad_()
-    grad = upstream[rank].clone()
-    before = x.detach().clone(), grad.clone()
     with counted_all_reduces() as forward:
         y = _named(tp_autograd, name)(x, group)
-    out = None if y is None else y.detach().clone()
+    incoming: list[Tensor] = []
+    grad = None
     with counted_all_reduces() as backward:
-        got = torch.autograd.grad(y, x, grad, allow_unused=True)[0] if y is not None and y.requires_grad else None
+        if isinstance(y, Tensor) and y.requires_grad:
+            y.register_hook(incoming.append)
+            grad = torch.autograd.grad((y * upstream[rank]).sum(), x, allow_unused=True)[0]
     return {
-        "out": out,
-        "grad": got,
+        "out": y.detach() if isinstance(y, Tensor) else y,
+        "grad": grad,
         "forward": forward.total,
         "backward": backward.total,
-        "input_changed": not torch.equal(x, before[0]),
-        "gradient_changed": not torch.equal(grad, before[1]),
+        "input_changed": not torch.equal(x, inputs[rank]),
+        "gradient_changed": not all(torch.equal(seen, upstream[rank]) for seen in incoming),
     }
 
 
@@ -55,7 +56,7 @@ def mlp_block(rank: int, group, x: Tensor, norm: Tensor, shards: list[dict[str, 
     partial = F.linear(F.gelu(F.linear(inner, leaves["W1"], leaves["b1"])), leaves["W2"])
     out = leaves["x"] + g(partial, group)
     with counted_all_reduces() as backward:
-        grads = torch.autograd.grad(out, list(leaves.values()), upstream, allow_unused=True)
+        grads = torch.autograd.grad((out * upstream).sum(), list(leaves.values()), allow_unused=True)
     return {"out": out.detach(), "grads": dict(zip(leaves, grads)), "backward": backward.total}
 
 

@@ -84,6 +84,10 @@ class CollectiveWatch(TorchDispatchMode):
         self._on_start = on_start
         self._on_wait = on_wait
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # or the first operation would import torch.compile's machinery, a second or more
+
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         if types:  # a tensor subclass, such as DTensor, unfolds into plain calls, and those come by here again
             return NotImplemented

@@ -1,0 +1,92 @@
+"""Trying an implementation: one pytest run in a forked child of a process that has torch loaded already.
+
+For the kit's own work (fingerprints, the matrix of misconceptions), on trusted code; grading has its own engine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import multiprocessing
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import pytest
+import torch
+from exercises.checks import CheckFailed, projections
+from exercises.diagnosis import fingerprint_key
+
+
+@dataclass
+class Outcome:
+    """One test: `state` is passed, failed or skipped; of a failed check also what it compared, and the result there."""
+
+    nodeid: str
+    state: str
+    key: str = ""
+    projections: list[float] = field(default_factory=list)
+    message: str = ""
+
+
+def run_pytest(arguments: list[str]) -> list[Outcome]:
+    """Run pytest with `arguments` in a forked child; the outcomes of its tests.
+
+    A child that dies before it has reported is a `RuntimeError`.
+    """
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+    child = context.Process(target=_child, args=(sender, arguments))
+    child.start()
+    sender.close()
+    try:
+        outcomes = receiver.recv()
+    except EOFError:
+        outcomes = None
+    child.join()
+    if outcomes is None:
+        raise RuntimeError(f"pytest {' '.join(arguments)} ended without a report (exit code {child.exitcode})")
+    return outcomes
+
+
+def run_many(jobs: Iterable[list[str]], workers: int = 2, done: Callable[[], None] = lambda: None) -> Iterator[list[Outcome]]:
+    """`run_pytest` for each of `jobs`, `workers` at a time, in order; `done` is called as each one ends."""
+
+    def one(arguments: list[str]) -> list[Outcome]:
+        try:
+            return run_pytest(arguments)
+        finally:
+            done()
+
+    with ThreadPoolExecutor(workers) as pool:
+        yield from pool.map(one, jobs)
+
+
+class _Collector:
+    def __init__(self) -> None:
+        self.outcomes: dict[str, Outcome] = {}
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self, item, call):
+        report = yield
+        if report.failed:
+            outcome = self.outcomes[item.nodeid] = Outcome(item.nodeid, "failed", message=str(call.excinfo.value))
+            failure = call.excinfo.value
+            if isinstance(failure, CheckFailed):
+                outcome.key = fingerprint_key(item.nodeid, failure)
+                outcome.projections = [] if failure.numbers is None else projections(failure.numbers)
+        elif report.when == "call" or report.skipped:
+            self.outcomes.setdefault(item.nodeid, Outcome(item.nodeid, report.outcome))
+        return report
+
+
+def _child(sender, arguments: list[str]) -> None:
+    torch.set_num_threads(1)
+    collector = _Collector()
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()):
+        code = pytest.main([*arguments, "-q", "-p", "no:cacheprovider"], plugins=[collector])
+    if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+        print(out.getvalue(), file=sys.stderr)
+        sys.exit(int(code))
+    sender.send(list(collector.outcomes.values()))
