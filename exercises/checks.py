@@ -177,14 +177,14 @@ class Check:
     @contextmanager
     def leaves_alone(self, **watched):
         """The block must change neither the tensors and modules named here nor torch's global state."""
-        before = {name: _snapshot(value) for name, value in watched.items()}
-        state = _global_state()
+        before = {name: snapshot(value) for name, value in watched.items()}
+        state = global_state()
         yield
         for name, value in watched.items():
-            if not _same(before[name], _snapshot(value)):
+            if not same(before[name], snapshot(value)):
                 self.fail(name, name, f"{name} was changed; work on a copy", f"{name} 被改动了；请在副本上操作")
         for (en, zh), was in state.items():
-            if _global_state()[en, zh] != was:
+            if global_state()[en, zh] != was:
                 self.fail(en, zh, f"{en} was changed and not restored", f"{zh}被改动且没有恢复")
 
 
@@ -255,30 +255,30 @@ def _close(actual: Real, expected: Real, tolerance: float) -> bool:
     return math.isclose(_as_float(actual), _as_float(expected), rel_tol=tolerance, abs_tol=0.0)
 
 
-def _snapshot(value):
+def snapshot(value):
     """A copy of a tensor, module, or list or dict of them, with the tensors' versions."""
     if isinstance(value, nn.Module):
-        return {"training": value.training} | {name: _snapshot(t) for name, t in value.state_dict(keep_vars=True).items()}
+        return {"training": value.training} | {name: snapshot(t) for name, t in value.state_dict(keep_vars=True).items()}
     if isinstance(value, Tensor):
         return value.detach().clone(), value.requires_grad, None if value.grad is None else value.grad.clone()
     if isinstance(value, dict):
-        return {key: _snapshot(item) for key, item in value.items()}
+        return {key: snapshot(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_snapshot(item) for item in value]
+        return [snapshot(item) for item in value]
     return value
 
 
-def _same(one, other) -> bool:
+def same(one, other) -> bool:
     if isinstance(one, Tensor) or isinstance(other, Tensor):
         return isinstance(one, Tensor) and isinstance(other, Tensor) and torch.equal(one, other)
     if isinstance(one, dict):
-        return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
     if isinstance(one, (list, tuple)):
-        return len(one) == len(other) and all(_same(a, b) for a, b in zip(one, other))
+        return len(one) == len(other) and all(same(a, b) for a, b in zip(one, other))
     return one == other
 
 
-def _global_state() -> dict[tuple[str, str], object]:
+def global_state() -> dict[tuple[str, str], object]:
     return {
         ("torch's default dtype", "torch 的默认 dtype"): torch.get_default_dtype(),
         ("torch's random state", "torch 的随机数状态"): tuple(torch.get_rng_state().tolist()),

@@ -1,4 +1,4 @@
-"""What is made from the solutions: the stubs that students fill in, and the fingerprints of wrong results."""
+"""What is made from the solutions: the stubs that students fill in."""
 
 from __future__ import annotations
 

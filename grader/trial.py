@@ -17,6 +17,7 @@ import pytest
 import torch
 from exercises.checks import CheckFailed, projections
 from exercises.diagnosis import fingerprint_key
+from exercises.paths import EXERCISES, ROOT
 
 
 @dataclass
@@ -83,6 +84,9 @@ class _Collector:
 
 def _child(sender, arguments: list[str]) -> None:
     torch.set_num_threads(1)
+    for name, module in list(sys.modules.items()):
+        if (getattr(module, "__file__", None) or "").startswith((f"{EXERCISES}/lecture", f"{ROOT}/solutions")):
+            del sys.modules[name]  # the path must decide anew
     collector = _Collector()
     with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()):
         code = pytest.main([*arguments, "-q", "-p", "no:cacheprovider"], plugins=[collector])

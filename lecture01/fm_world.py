@@ -2,132 +2,71 @@
 
 The text is made of lines of three kinds, mixed:
 
-- *facts*: where somebody lives, which river runs through a town. They cannot be guessed, only memorised, and each is
-  told in several different sentences;
-- *stories*: who holds which thing, with a question at the end. The answer stands a few words earlier;
-- *exercises*: copying and reversing strings, looking up a letter, counting on, adding. The answer follows from the line itself.
+- *portraits* tell facts about people and places: who lives where, which river runs through a town. A fact can't be
+  guessed, only memorised, and it comes back in many sentences, each time with other facts around it;
+- *stories* hand things from one person to another and then ask who has what. The answer stands a few words earlier;
+- *exercises* copy, reverse, look up, count and add. The answer follows from the line itself.
 
-Stories and exercises are new in every line, so a model that does them well has learned to look back in the text.
+Stories and exercises are made up anew each time, so a model that does them well has learned to look back in the text,
+and to look back by distance (the previous character, the same place in the last copy) rather than by absolute position.
 """
 
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
-ALPHABET = "\n abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.,:;?!'\"-+*=<>()/#"
+T = TypeVar("T")
+
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+CAPITALS = LETTERS.upper()
+DIGITS = "0123456789"
+ALPHABET = "\n " + LETTERS + CAPITALS + DIGITS + ".,:;?!'\"+-*=<>()#"
 
 TRAIN_CHARS = 200_000
 VAL_CHARS = 10_000
-FACT_SHARE = 0.6
-N_PLACES = 10
-N_PEOPLE = 20
-LEN=0
+N_PEOPLE = 12
+N_PLACES = 6
 
-ONSETS = ("B", "Br", "D", "F", "G", "Gr", "H", "J", "K", "L", "M", "N", "P", "R", "S", "T", "Tr", "V", "W", "Z")
-VOWELS = ("a", "e", "i", "o", "u", "ai", "ea", "oo")
-MIDDLES = ("l", "ll", "m", "n", "nd", "r", "rt", "s", "st", "v", "k", "b")
-FIRST_ENDS = ("a", "e", "in", "is", "o", "us", "y")
-LAST_ENDS = ("er", "man", "ow", "sen", "ski", "well", "wick")
-PLACE_ENDS = ("dale", "ford", "haven", "holm", "mouth", "stead", "ton", "wold")
-RIVER_ENDS = ("a", "ick", "on", "une", "yr")
+ONSETS = ("B", "D", "F", "G", "H", "J", "K", "L", "M", "N", "P", "R", "S", "T", "V", "W", "Z")
+VOWELS = ("a", "e", "i", "o", "u")
+MIDDLES = ("l", "m", "n", "nd", "r", "rt", "s", "st", "v", "k")
+FIRST_NAME_ENDS = ("a", "in", "o", "us", "y")
+LAST_NAME_ENDS = ("man", "sen", "ski", "well", "wick")
+PLACE_ENDS = ("dale", "ford", "haven", "mouth", "ton")
+RIVER_ENDS = ("a", "on", "une")
 
-JOBS = ("baker", "carpenter", "doctor", "fisher", "gardener", "lawyer", "miller", "nurse", "painter", "sailor", "tailor", "teacher", "weaver")
-COLOURS = ("black", "brown", "grey", "green", "red", "spotted", "white", "yellow")
-ANIMALS = ("cat", "dog", "duck", "goat", "hen", "horse", "mouse", "parrot", "rabbit", "snail")
-FOODS = ("bean soup", "cheese", "fried fish", "honey cake", "mushrooms", "pancakes", "pears", "plum pie", "rice", "walnuts")
-INSTRUMENTS = ("bagpipe", "cello", "drum", "flute", "guitar", "harp", "piano", "trumpet", "violin")
-GOODS = ("bells", "boats", "candles", "clocks", "glass", "hats", "knives", "lace", "paper", "pots", "rope", "salt", "tea", "wool")
-DIRECTIONS = ("north", "south", "east", "west")
-THINGS = ("bag", "bell", "book", "box", "coin", "cup", "hat", "key", "lamp", "map", "pen", "ring", "rope", "shell")
-WHERE = ("on the bridge", "at the market", "by the well", "in the garden", "near the mill", "under the big tree")
+JOBS = ("baker", "doctor", "fisher", "gardener", "painter", "sailor", "teacher", "weaver")
+COLOURS = ("black", "brown", "grey", "red", "white")
+ANIMALS = ("cat", "dog", "goat", "hen", "horse", "parrot")
+FOODS = ("bean soup", "cheese", "fish", "honey cake", "pears", "plum pie")
+INSTRUMENTS = ("cello", "drum", "flute", "harp", "piano", "violin")
+GOODS = ("bells", "boats", "candles", "clocks", "glass", "lace", "paper", "wool")
+THINGS = ("bell", "book", "coin", "cup", "hat", "key", "lamp", "map", "pen", "ring")
 
-# How each kind of fact can be told. {full} and {short} name whom or what it is about, {value} is what has to be known.
-TELLINGS = {
-    "home": (
-        "{full} lives in {value}.",
-        "The house of {full} is in {value}.",
-        "In {value} lives {full}.",
-        "Where does {full} live? In {value}.",
-        "If you look for {short}, go to {value}.",
-    ),
-    "job": (
-        "{full} works as a {value}.",
-        "{full} is a {value}.",
-        "{short} has been a {value} for years.",
-        "What does {full} do for a living? {short} is a {value}.",
-        "The trade of {full} is that of a {value}.",
-    ),
-    "pet": (
-        "{full} keeps a {value}.",
-        "The pet of {full} is a {value}.",
-        "{short} would never sell that {value}.",
-        "Which animal belongs to {full}? A {value}.",
-        "A {value} follows {full} everywhere.",
-    ),
-    "food": (
-        "{full} likes to eat {value}.",
-        "{short} could eat {value} all day.",
-        "For {full}, nothing is better than {value}.",
-        "What should we cook for {full}? Some {value}.",
-        "On Sundays {full} eats {value}.",
-    ),
-    "music": (
-        "{full} plays the {value}.",
-        "{short} practises the {value} every evening.",
-        "You can hear {full} on the {value}.",
-        "Which instrument does {full} play? The {value}.",
-        "{full} learned the {value} as a child.",
-    ),
-    "born": (
-        "{full} was born in {value}.",
-        "{short} came into the world in {value}.",
-        "The year of birth of {full} is {value}.",
-        "When was {full} born? In {value}.",
-    ),
-    "friend": (
-        "{full} is a friend of {value}.",
-        "{short} often writes to {value}.",
-        "{full} went to school with {value}.",
-        "Whom does {full} trust most? {value}.",
-    ),
-    "river": (
-        "{full} lies on the river {value}.",
-        "The river {value} runs through {full}.",
-        "Which river runs through {full}? The {value}.",
-        "From {full}, boats go down the {value}.",
-    ),
-    "goods": (
-        "{full} is known for its {value}.",
-        "People come to {full} to buy {value}.",
-        "What is made in {full}? Mostly {value}.",
-        "The best {value} are said to come from {full}.",
-        "Half of {full} lives on making {value}.",
-    ),
-    "founded": (
-        "{full} was founded in {value}.",
-        "The first house of {full} was built in {value}.",
-        "How old is {full}? It was founded in {value}.",
-    ),
-    "mayor": (
-        "The mayor of {full} is {value}.",
-        "{full} is governed by {value}.",
-        "Who is the mayor of {full}? {value}.",
-        "In {full} they voted for {value}.",
-    ),
-    "neighbour": (
-        "{full} lies {value}.",
-        "You find {full} {value}.",
-        "Where is {full}? It lies {value}.",
-        "The old road to {full} starts {value}.",
-    ),
+# What can be known of a person and of a place: the question for it and the words that tell it.
+PERSON_FACTS = {
+    "home": ("where does {name} live", "lives in {value}"),
+    "job": ("what is {name} by trade", "works as a {value}"),
+    "pet": ("which animal does {name} have", "keeps a {value}"),
+    "food": ("what should we cook for {name}", "likes to eat {value}"),
+    "music": ("which instrument does {name} play", "plays the {value}"),
+    "born": ("when was {name} born", "was born in {value}"),
+}
+PLACE_FACTS = {
+    "river": ("which river runs through {name}", "lies on the river {value}"),
+    "goods": ("what is made in {name}", "is known for its {value}"),
+    "founded": ("how old is {name}", "was founded in {value}"),
+    "mayor": ("who is the mayor of {name}", "is governed by {value}"),
 }
 
 
 class Dice:
     """Random choices from a seed, the same on every platform and Python version.
 
-    Only `Random.random` has a sequence that Python promises to keep; `choice`, `sample` and `shuffle` may change.
+    Only of `Random.random` does Python promise to keep the sequence; `choice`, `sample` and `shuffle` may change.
     """
 
     def __init__(self, seed: int) -> None:
@@ -137,48 +76,41 @@ class Dice:
         """A whole number from 0 to n − 1."""
         return int(self._random() * n)
 
-    def pick(self, options):
-        """One of `options`, a sequence."""
+    def pick(self, options: Sequence[T]) -> T:
+        """One of `options`."""
         return options[int(self._random() * len(options))]
 
-    def deal(self, options, k: int) -> list:
+    def deal(self, options: Sequence[T], k: int) -> list[T]:
         """k different ones of `options`, in random order."""
         rest = list(options)
         return [rest.pop(self.below(len(rest))) for _ in range(k)]
 
-    def shuffle(self, items: list) -> None:
-        """Put `items` into random order, in place."""
-        for i in range(len(items) - 1, 0, -1):
-            j = self.below(i + 1)
-            items[i], items[j] = items[j], items[i]
-
-    def string(self, chars: str, shortest: int, longest: int) -> str:
-        """A random string over `chars`."""
-        return "".join(self.pick(chars) for _ in range(shortest + self.below(longest - shortest + 1)))
-
 
 @dataclass(frozen=True)
-class Fact:
-    """One thing that is so in this world: `about` (full and short name) has `value` under the key `kind`."""
+class Entry:
+    """A person or a place: the full name, the name for short, and what is known, as {kind: value}."""
 
-    kind: str
     full: str
     short: str
-    value: str
+    kinds: dict[str, tuple[str, str]]
+    known: dict[str, str]
 
-    def tellings(self) -> list[str]:
-        """Every sentence that tells this fact."""
-        return [t.format(full=self.full, short=self.short, value=self.value) for t in TELLINGS[self.kind]]
+    def question(self, kind: str) -> str:
+        """The question for one of the facts, with the short name."""
+        return self.kinds[kind][0].format(name=self.short)
+
+    def clause(self, kind: str) -> str:
+        """The words that tell one of the facts, without the name."""
+        return self.kinds[kind][1].format(value=self.known[kind])
 
 
 @dataclass(frozen=True)
 class World:
-    """An invented world: its people and places by name, the facts about them, and the text that tells of it."""
+    """An invented world: its people, its places, and the text that tells of them."""
 
     seed: int
-    people: list[str]
-    places: list[str]
-    facts: list[Fact]
+    people: list[Entry]
+    places: list[Entry]
     _train: str
     _val: str
 
@@ -187,7 +119,7 @@ class World:
         return self._train
 
     def val_text(self) -> str:
-        """About 10,000 characters in lines of the same kinds, to measure on. None of them stands in the training text."""
+        """About 10,000 characters of the same kinds to measure on, none of whose lines stands in the training text."""
         return self._val
 
 
@@ -196,23 +128,66 @@ def build_world(seed: int = 0) -> World:
     if not isinstance(seed, int) or seed < 0:
         raise ValueError(f"seed = {seed!r} must be a whole number from 0 up")
     dice = Dice(seed)
-    places = new_names(dice, N_PLACES, PLACE_ENDS)
-    first_names = new_names(dice, N_PEOPLE, FIRST_ENDS)
-    people = [f"{first} {last}" for first, last in zip(first_names, new_names(dice, N_PEOPLE, LAST_ENDS))]
-    facts = make_facts(dice, people, places)
-
-    # Some facts keep one of their tellings for validation, so what is asked there was learned from other sentences.
-    tellings = [fact.tellings() for fact in facts]
-    n_held_out = min(130, len(tellings))
-    held_out = [sentences.pop(dice.below(len(sentences))) for sentences in dice.deal(tellings, n_held_out)]
-
-    told: set[str] = set()
-    train = make_text(dice, [s for sentences in tellings for s in sentences], first_names, TRAIN_CHARS, told)
-    val = make_text(dice, held_out, first_names, VAL_CHARS, told)
-    return World(seed, people, places, facts, train, val)
+    people, places = make_people_and_places(dice)
+    train = make_lines(dice, people, places, TRAIN_CHARS, taken=frozenset())
+    val = make_lines(dice, people, places, VAL_CHARS, taken=frozenset(train))
+    return World(seed, people, places, "\n".join(train) + "\n", "\n".join(val) + "\n")
 
 
-def new_names(dice: Dice, n: int, endings: tuple[str, ...]) -> list[str]:
+def make_lines(
+    dice: Dice, people: list[Entry], places: list[Entry], n_chars: int, taken: frozenset[str]
+) -> list[str]:
+    """Lines, none of them in `taken`, that come to `n_chars` characters or a few more with their line ends."""
+    lines: list[str] = []
+    size = 0
+    while size < n_chars:
+        line = dice.pick(LINES)(dice, people, places)
+        if line not in taken:
+            lines.append(line)
+            size += len(line) + 1
+    return lines
+
+
+def make_people_and_places(dice: Dice) -> tuple[list[Entry], list[Entry]]:
+    """Everybody and every place, with all that is known of them."""
+    towns = new_names(dice, N_PLACES, PLACE_ENDS)
+    rivers = new_names(dice, N_PLACES // 2, RIVER_ENDS)
+    firsts = new_names(dice, N_PEOPLE, FIRST_NAME_ENDS)
+    fulls = [f"{first} {last}" for first, last in zip(firsts, new_names(dice, N_PEOPLE, LAST_NAME_ENDS))]
+    people = [
+        Entry(
+            full,
+            first,
+            PERSON_FACTS,
+            {
+                "home": dice.pick(towns),
+                "job": dice.pick(JOBS),
+                "pet": f"{dice.pick(COLOURS)} {dice.pick(ANIMALS)}",
+                "food": dice.pick(FOODS),
+                "music": dice.pick(INSTRUMENTS),
+                "born": str(1900 + dice.below(100)),
+            },
+        )
+        for full, first in zip(fulls, firsts)
+    ]
+    places = [
+        Entry(
+            town,
+            town,
+            PLACE_FACTS,
+            {
+                "river": dice.pick(rivers),
+                "goods": dice.pick(GOODS),
+                "founded": str(1100 + dice.below(700)),
+                "mayor": dice.pick(fulls),
+            },
+        )
+        for town in towns
+    ]
+    return people, places
+
+
+def new_names(dice: Dice, n: int, endings: Sequence[str]) -> list[str]:
     """n different invented names."""
     names: dict[str, None] = {}  # a dict keeps the order; that of a set would differ between runs
     while len(names) < n:
@@ -220,134 +195,99 @@ def new_names(dice: Dice, n: int, endings: tuple[str, ...]) -> list[str]:
     return list(names)
 
 
-def make_facts(dice: Dice, people: list[str], places: list[str]) -> list[Fact]:
-    """What is known of every person and every place."""
-    rivers = new_names(dice, len(places) // 3, RIVER_ENDS)
-    facts = []
-    for person in people:
-        short = person.split()[0]
-        friend = dice.pick([other for other in people if other != person])
-        for kind, value in (
-            ("home", dice.pick(places)),
-            ("job", dice.pick(JOBS)),
-            ("pet", f"{dice.pick(COLOURS)} {dice.pick(ANIMALS)}"),
-            ("food", dice.pick(FOODS)),
-            ("music", dice.pick(INSTRUMENTS)),
-            ("born", str(1900 + dice.below(100))),
-            ("friend", friend),
-        ):
-            facts.append(Fact(kind, person, short, value))
-    for place in places:
-        neighbour = dice.pick([other for other in places if other != place])
-        for kind, value in (
-            ("river", dice.pick(rivers)),
-            ("goods", dice.pick(GOODS)),
-            ("founded", str(1100 + dice.below(700))),
-            ("mayor", dice.pick(people)),
-            ("neighbour", f"{dice.pick(DIRECTIONS)} of {neighbour}"),
-        ):
-            facts.append(Fact(kind, place, place, value))
-    return facts
+def portrait(dice: Dice, people: list[Entry], places: list[Entry]) -> str:
+    """Three facts about a person."""
+    it = dice.pick(people)
+    a, b, c = (it.clause(kind) for kind in dice.deal(list(it.kinds), 3))
+    return f"{it.full} {a}, {b} and {c}."
 
 
-def make_text(dice: Dice, sentences: list[str], names: list[str], n_chars: int, told: set[str]) -> str:
-    """`sentences` with stories and exercises among them, `n_chars` characters or a few more, one thing a line.
-
-    No line stands in `told`, the lines used up so far, which grows by the new ones.
-    """
-    lines = list(sentences)
-    told.update(lines)
-    lines *= max(1, int(n_chars*FACT_SHARE) // (sum(map(len, lines)) + len(lines)))
-    size = sum(map(len, lines)) + len(lines)
-    while size < n_chars:
-        line = dice.pick(TASKS)(dice, names)
-        if line not in told:
-            told.add(line)
-            lines.append(line)
-            size += len(line) + 1
-    dice.shuffle(lines)
-    return "\n".join(lines) + "\n"
+def place_portrait(dice: Dice, people: list[Entry], places: list[Entry]) -> str:
+    """Two facts about a place and what a traveller makes of it."""
+    it = dice.pick(places)
+    a, b = (it.clause(kind) for kind in dice.deal(list(it.kinds), 2))
+    return f"The town of {it.full} {a} and {b}."
 
 
-LETTERS = "abcdefghijklmnopqrstuvwxyz"
-SIGNS = LETTERS + "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+def rumour(dice: Dice, people: list[Entry], places: list[Entry]) -> str:
+    """Two facts about a person, as somebody else tells them."""
+    it, teller = dice.deal(people, 2)
+    a, b = (it.clause(kind) for kind in dice.deal(list(it.kinds), 2))
+    return f"{teller.short} says that {it.full} {a} and {b}."
 
 
-def copy_task(dice: Dice, names: list[str]) -> str:
-    """A few words, said twice."""
-    text = " ".join(dice.deal(THINGS, 3 + dice.below(3)))
-    return dice.pick((f"Copy {text}: {text}.", f"#{text} #{text}", f'"{text}" is written "{text}".'))
+def interview(dice: Dice, people: list[Entry], places: list[Entry]) -> str:
+    """A question about a person or a place, and the answer."""
+    it, asker = dice.pick(people + places), dice.pick(people)
+    a, b = (it.clause(kind) for kind in dice.deal(list(it.kinds), 2))
+    return f'{asker.short} asks: "What about {it.short}?" Answer: "{it.short} {a} and {b}."'
 
 
-def code_task(dice: Dice, names: list[str]) -> str:
-    """A random string, said several times."""
-    text = dice.string(SIGNS, 2, 5)
-    return "The code is " + ", ".join([text] * 3) + "."
-
-
-def reverse_task(dice: Dice, names: list[str]) -> str:
-    """A few words, in the other order."""
-    words = dice.deal(THINGS, 3)
-    return f"Backwards, {' '.join(words)} is {' '.join(words[::-1])}."
-
-
-def spell_task(dice: Dice, names: list[str]) -> str:
-    """A word, spelled letter by letter."""
-    text = dice.pick(THINGS) + dice.pick(("", "s"))
-    return f"Spell {text} and {dice.pick(names)}: {'-'.join(text)}."
-
-
-def lookup_task(dice: Dice, names: list[str]) -> str:
-    """Numbers given to things, and one of them asked for."""
-    keys = dice.deal(THINGS, 3)
-    values = dice.deal("123456789", 3)
-    asked = dice.below(len(keys))
-    pairs = ", ".join(f"{k} = {v}" for k, v in zip(keys, values))
-    return f"({pairs}) {keys[asked]}? {values[asked]}"
-
-
-def sum_task(dice: Dice, names: list[str]) -> str:
-    """Two numbers and their sum, difference or product."""
-    a, b = 1 + dice.below(20), 1 + dice.below(20)
-    if dice.below(3) == 0:
-        a, b = 2 + a % 9, 2 + b % 9
-        return f"{a} * {b} = {a * b}; {b} * {a} = {a * b}"
-    return dice.pick((f"{a} + {b} = {a + b}", f"{a + b} - {b} = {a}", f"What is {a} + {b}? It is {a + b}!"))
-
-
-def count_task(dice: Dice, names: list[str]) -> str:
-    """Whole numbers with a constant step."""
-    start, step = dice.below(60), 1 + dice.below(5)
-    return "Count on: " + ", ".join(str(start + step * i) for i in range(5))
-
-
-def compare_task(dice: Dice, names: list[str]) -> str:
-    """Two numbers and which is larger, told in both directions."""
-    a, b = sorted((dice.below(1000), 1000 + dice.below(1000) * dice.below(2)))
-    return f"{a} < {b}, so {b} > {a}."
-
-
-def story_task(dice: Dice, names: list[str]) -> str:
-    """Two or three people with a thing each, and a question about one of them."""
-    people = dice.deal(names, 2 + dice.below(2))
-    things = dice.deal(THINGS, len(people))
-    asked = dice.below(len(people))
-    scene = ", ".join(f"{p} has a {t}" for p, t in zip(people, things))
-    question = dice.pick(
+def story(dice: Dice, people: list[Entry], places: list[Entry]) -> str:
+    """Two people have a thing each, and the question is about one of them."""
+    names = [person.short for person in dice.deal(people, 2)]
+    things = dice.deal(THINGS, 2)
+    asked = dice.below(2)
+    scene = f"{names[0]} has the {things[0]} and {names[1]} has the {things[1]}."
+    return scene + dice.pick(
         (
-            f"Who has the {things[asked]}? {people[asked]}.",
-            f"What does {people[asked]} have? The {things[asked]}.",
-            f"The {things[asked]} is with {people[asked]}.",
+            f" Who has the {things[asked]}? {names[asked]} has the {things[asked]}.",
+            f" What does {names[asked]} have? {names[asked]} has the {things[asked]}.",
         )
     )
-    return f"{scene}. {question}"
 
 
-def gift_task(dice: Dice, names: list[str]) -> str:
-    """A thing changes hands; who has it now?"""
-    giver, taker = dice.deal(names, 2)
-    thing, where = dice.pick(THINGS), dice.pick(WHERE)
-    return f"{giver} met {taker} {where} and gave away a {thing}. Now {taker} has the {thing}, not {giver}."
+def gift(dice: Dice, people: list[Entry], places: list[Entry]) -> str:
+    """A thing changes hands."""
+    giver, taker = (person.short for person in dice.deal(people, 2))
+    thing = dice.pick(THINGS)
+    return f"{giver} gave {taker}'s friend the {thing}! Now the friend of {taker} has the {thing}, not {giver}."
 
 
-TASKS = (copy_task, copy_task, code_task, reverse_task, lookup_task, sum_task, count_task, story_task, story_task, gift_task)
+def copy_words(dice: Dice, people: list[Entry], places: list[Entry]) -> str:
+    """A few words, said twice."""
+    words = " ".join(dice.deal(THINGS, 3))
+    return f"#copy {words} #copy {words}"
+
+
+def copy_code(dice: Dice, people: list[Entry], places: list[Entry]) -> str:
+    """A random string, said again and again."""
+    code = "".join(dice.pick(CAPITALS + DIGITS) for _ in range(2 + dice.below(3)))
+    return f"The code is {code}, " + " ".join([code] * 3) + "."
+
+
+def reverse_words(dice: Dice, people: list[Entry], places: list[Entry]) -> str:
+    """A few words, and again from the last to the first."""
+    words = dice.deal(THINGS, 3)
+    return f"From behind, {'-'.join(words)} is {'-'.join(words[::-1])}."
+
+
+def look_up(dice: Dice, people: list[Entry], places: list[Entry]) -> str:
+    """Three things have a number each, and one of them is asked for."""
+    things, numbers = dice.deal(THINGS, 3), dice.deal(DIGITS, 3)
+    asked = dice.below(3)
+    pairs = ", ".join(f"{thing} = {number}" for thing, number in zip(things, numbers))
+    return f"({pairs}) The {things[asked]} is {numbers[asked]}."
+
+
+def calculate(dice: Dice, people: list[Entry], places: list[Entry]) -> str:
+    """A sum, a difference, a product or a comparison of small numbers."""
+    a, b = 1 + dice.below(12), 1 + dice.below(12)
+    return dice.pick(
+        (
+            f"{a} + {b} = {a + b} and {b} + {a} = {a + b}.",
+            f"{a + b} - {b} = {a} and {a + b} - {a} = {b}.",
+            f"{a} * {b} = {a * b}; {b} * {a} = {a * b}.",
+            f"{a} < {a + b}; {a + b} > {a}.",
+        )
+    )
+
+
+def count_on(dice: Dice, people: list[Entry], places: list[Entry]) -> str:
+    """Whole numbers with a constant step."""
+    start, step = dice.below(50), 1 + dice.below(3)
+    return "Count on: " + ", ".join(str(start + step * i) for i in range(6)) + "."
+
+
+Teller = Callable[[Dice, list[Entry], list[Entry]], str]
+LINES: tuple[Teller, ...] = (portrait,)*4+(place_portrait,)*2+(interview,)*2+(story,copy_words,copy_code,calculate)

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from ranks import run_on_ranks
 from torch import Tensor
+
+__all__ = ["all_reduce", "recorded_all_reduces", "run_on_ranks"]
 
 _recordings: list[list[list[Tensor]]] = []
 

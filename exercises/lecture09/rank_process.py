@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
-from rank_watch import CollectiveWatch
+from rank_watch import Collective, CollectiveWatch
 
 
 class Call(NamedTuple):
@@ -84,7 +84,7 @@ def _run(connection: Connection, call: Call) -> None:
         timeout = timedelta(seconds=call.seconds)
         dist.init_process_group("gloo", store=store, rank=call.rank, world_size=call.t, timeout=timeout)
         group = dist.new_group(range(call.t), timeout=timeout)
-        with CollectiveWatch(lambda collective: _report(connection, "start", collective), lambda: _waiting(connection)):
+        with CollectiveWatch(lambda collective: _starts(connection, collective), lambda: _waiting(connection)):
             result = call.fn(call.rank, group, *call.args)
         try:
             report = pickle.dumps(("done", result))
@@ -100,6 +100,15 @@ def _run(connection: Connection, call: Call) -> None:
 
 def _report(connection: Connection, *report: Any) -> None:
     connection.send_bytes(pickle.dumps(report))
+
+
+def _starts(connection: Connection, collective: Collective) -> None:
+    if not collective.dense:  # gloo would take the memory behind it for the other elements, and destroy it
+        raise RuntimeError(
+            "this all-reduce works in place on a tensor whose elements do not fill their memory one by one, such as "
+            "an expanded gradient; reduce a clone of it"
+        )
+    _report(connection, "start", collective)
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from collectives import counted_all_reduces
+from ranks import counted_all_reduces
 from torch import Tensor
 from torch.nn import functional as F
 

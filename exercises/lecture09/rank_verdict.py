@@ -103,10 +103,7 @@ class Rank:
             text = f"died with signal {-code} ({signal.Signals(-code).name})"
         else:
             text = f"died with exit code {code}"
-        if not self.waits or not self.collectives:
-            return text
-        hint = "" if self.collectives[-1].dense else "; its tensor is not contiguous, so reduce a contiguous copy"
-        return f"{text} in {self.collectives[-1]}{hint}"
+        return f"{text} in {self.collectives[-1]}" if self.waits and self.collectives else text
 
     @property
     def place(self) -> str:
@@ -115,7 +112,8 @@ class Rank:
         if self.failure:
             return str(self.failure)
         if self.waits and self.collectives:
-            return f"waiting in {self.collectives[-1]}"
+            on = " on the default group" if self.collectives[-1].group == "default" else ""
+            return f"waiting in {self.collectives[-1]}{on}"
         return f"computing, after {self.collectives[-1]}" if self.collectives else "computing, before any collective"
 
 
@@ -158,10 +156,9 @@ class _Agreement:
                 self._counts[i][call.group] += 1
                 other, expected = self._first.setdefault((call.group, self._counts[i][call.group]), (rank, call))
                 if call.cargo != expected.cargo:
-                    raise CollectiveMismatch(
-                        f"the ranks' collectives don't match: rank {other.number} calls {expected.cargo} in "
-                        f"{expected.phase}, rank {rank.number} calls {call.cargo} in {call.phase}"
-                    )
+                    both = sorted([(other.number, expected), (rank.number, call)])
+                    texts = (f"rank {number} calls {made.cargo} in {made.phase}" for number, made in both)
+                    raise CollectiveMismatch(f"the ranks' collectives don't match: {', '.join(texts)}")
             self._checked[i] = len(rank.collectives)
 
 

@@ -35,12 +35,12 @@ class Collective(NamedTuple):
 
     kind: str  # "all-reduce", "all-gather", …
     phase: str  # "forward" or "backward"
-    group: str  # the process group's name
+    group: str  # the process group's name, or "default"
     ranks: tuple[int, ...]  # its members
     numel: int = 0  # elements that this rank brings
     dtype: str = ""
     op: str = ""  # "sum", "max", …
-    dense: bool = True  # False for an expanded tensor, whose elements share memory
+    dense: bool = True  # False where the collective reads and writes beside the elements: an expanded or cut tensor
 
     def __str__(self) -> str:
         return f"{self.kind} in {self.phase}"
@@ -99,11 +99,11 @@ class CollectiveWatch(TorchDispatchMode):
                     return func(*args, **kwargs)
             kind = next((kind for start, kind in _KINDS.items() if name.replace("_", "").startswith(start)), None)
             if kind:
-                self._on_start(_described(kind, args))
+                self._on_start(_described(kind, func.namespace, args))
         return func(*args, **kwargs)
 
 
-def _described(kind: str, args: tuple) -> Collective:
+def _described(kind: str, namespace: str, args: tuple) -> Collective:
     phase = "forward" if torch._C._current_graph_task_id() == -1 else "backward"
     group, ranks = _group(args)
     if kind != "all-reduce":
@@ -111,8 +111,18 @@ def _described(kind: str, args: tuple) -> Collective:
     tensors = args[0] if isinstance(args[0], (list, tuple)) else [args[0]]
     numel = sum(tensor.numel() for tensor in tensors)
     dtype = str(tensors[0].dtype).removeprefix("torch.")
-    dense = all(tensor.is_contiguous() for tensor in tensors)
+    dense = namespace != "c10d" or all(_is_dense(tensor) for tensor in tensors)  # the functional form makes a copy
     return Collective(kind, phase, group, ranks, numel, dtype, _reduce_op(args), dense)
+
+
+def _is_dense(tensor: torch.Tensor) -> bool:
+    """Its elements fill a piece of memory, each place once, in whatever order."""
+    expected = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape)):
+        if size > 1 and stride != expected:
+            return False
+        expected *= size
+    return True
 
 
 def _group(args: tuple) -> tuple[str, tuple[int, ...]]:
@@ -123,7 +133,8 @@ def _group(args: tuple) -> tuple[str, tuple[int, ...]]:
             name = dist.ProcessGroup.unbox(arg).group_name
     if name is None:
         return "", ()
-    return name, tuple(dist.get_process_group_ranks(dist.distributed_c10d._resolve_process_group(name)))
+    group = dist.distributed_c10d._resolve_process_group(name)
+    return "default" if group is dist.group.WORLD else name, tuple(dist.get_process_group_ranks(group))
 
 
 def _reduce_op(args: tuple) -> str:

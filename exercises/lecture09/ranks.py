@@ -61,7 +61,8 @@ def run_on_ranks(t: int, fn: Callable, *args: Any, timeout: float = 10.0) -> lis
 def _suitable_start_method() -> str:
     if sys.platform != "linux":  # Windows can't fork, and macOS's own libraries don't survive it
         return "spawn"
-    return "spawn" if torch.accelerator.is_available() else "fork"  # nor do autograd's threads for a GPU
+    has_gpu = torch.cuda.is_available() or torch.xpu.is_available()
+    return "spawn" if has_gpu else "fork"  # autograd's threads for a GPU don't survive it either
 
 
 def _run_on_forked(t: int, settings: tuple, timeout: float) -> list:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import palm_modules as palm
@@ -113,12 +114,12 @@ class FlexGPT(nn.Module):
         return block(c.d_model, attn, mlp, bias=c.bias)
 
     def forward(self, idx: Tensor) -> Tensor:
-        T = idx.shape[1]
-        if T > self.config.context:
-            raise ValueError(f"a sequence of {T} tokens is longer than the context of {self.config.context}")
+        length = idx.shape[1]
+        if length > self.config.context:
+            raise ValueError(f"a sequence of {length} tokens is longer than the context of {self.config.context}")
         x = self.tok_emb(idx)
         if self.config.pos == "learned":
-            x = x + self.pos_emb.weight[:T]
+            x = x + self.pos_emb.weight[:length]
         for block in self.blocks:
             x = block(x)
         return F.linear(self.ln_f(x), self.tok_emb.weight)
@@ -149,11 +150,16 @@ def train_flex(
     lr: float = 3e-3,
     seed: int = 0,
     log_every: int = 100,
+    on_step: Callable[[int], None] | None = None,
 ) -> list[float]:
     """Train `model` in place with Adam at a constant rate, without warm-up; the losses in nats every `log_every` steps.
 
     `data` is a 1-D int64 tensor of more than `WINDOW` characters; `seed` decides which windows are drawn.
+    `on_step(step)` is called after each step, counted from 1. Too little data, or a count below 1: `ValueError`.
     """
+    for name, count in (("steps", steps), ("batch_size", batch_size), ("log_every", log_every)):
+        if count < 1:
+            raise ValueError(f"{name} = {count} must be at least 1")
     if len(data) <= WINDOW:
         raise ValueError(f"{len(data)} characters are too few: one training window needs {WINDOW + 1}")
     generator = torch.Generator().manual_seed(seed)
@@ -170,4 +176,6 @@ def train_flex(
         optimizer.step()
         if step % log_every == 0:
             losses.append(loss.item())
+        if on_step:
+            on_step(step)
     return losses

@@ -1,0 +1,157 @@
+"""`pytest tests/hidden --submission DIR`: hidden tests against a folder that is trusted, in this process.
+
+Hidden tests reach student code through the `student` fixture only, draw fresh inputs from `draw`, and compare with the
+single-device model or with `reference`. Their weights share out an exercise's points.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from exercises.language import LANGUAGES
+from exercises.manifest import load_manifest
+from exercises.paths import use_implementation
+
+use_implementation()
+sys.path.insert(0, str(Path(__file__).parent))
+
+import torch
+from grader.marking import Marking
+from grader.misconceptions import load_misconceptions
+from grader.student import InProcessStudent
+
+from draws import Draw
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("hidden tests")
+    group.addoption("--submission", metavar="DIR", help="the folder to grade; its code runs in this process")
+    group.addoption("--exercise", metavar="ID", help="grade this exercise only")
+    group.addoption("--report", metavar="FILE", help="write points and messages as JSON")
+    group.addoption("--seed", type=int, help="replay the inputs of an earlier run (default: fresh ones)")
+    group.addoption("--lang", choices=LANGUAGES, default="en", help="language of the messages")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "weight(n): how much this test counts within its exercise (default 1)")
+    config.addinivalue_line("markers", "train: trains a model")
+    folder = config.getoption("--submission")
+    if folder is None or not Path(folder).is_dir():
+        raise pytest.UsageError("say which folder to grade: pytest tests/hidden --submission DIR")
+    known = [exercise.id for exercise in load_manifest()]
+    if config.getoption("--exercise") not in (None, *known):
+        raise pytest.UsageError(f"there is no exercise {config.getoption('--exercise')}; choose one of {', '.join(known)}")
+    if config.getoption("--seed") is None:
+        config.option.seed = secrets.randbelow(2**32)
+    config.pluginmanager.register(_Judge(config), "judge")
+
+
+class _Judge:
+    """Selects tests, gathers a `Marking`, names misconceptions, writes the report."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        self.marking = Marking(config.getoption("--lang"))
+        self.students: dict[str, InProcessStudent] = {}
+
+    def pytest_report_header(self) -> str:
+        return f"submission {self.config.getoption('--submission')}, seed {self.config.getoption('--seed')}"
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        order = {exercise.hidden: i for i, exercise in enumerate(load_manifest())}
+        only = config.getoption("--exercise")
+        kept = [item for item in items if only is None or self.exercise_of(item).id == only]
+        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+        items[:] = sorted(kept, key=lambda item: order[item.path.name])
+        for item in items:
+            exercise = self.exercise_of(item)
+            item.add_marker(pytest.mark.timeout(exercise.time_limit))
+            marker = item.get_closest_marker("weight")
+            self.marking.expect(exercise, item.nodeid, marker.args[0] if marker else 1)
+
+    def exercise_of(self, item: pytest.Item):
+        return next(exercise for exercise in load_manifest() if exercise.hidden == item.path.name)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_pyfunc_call(self, pyfuncitem: pytest.Function):
+        try:
+            return (yield)
+        except Exception as error:
+            error.mistakes = self.marking.diagnose(error, lambda m: self.again(pyfuncitem, m), self.known(pyfuncitem))
+            raise
+
+    def known(self, item: pytest.Item):
+        return [m for m in load_misconceptions() if m.exercise == self.exercise_of(item).id]
+
+    def again(self, item: pytest.Function, misconception) -> None:
+        """The same test on the same inputs, with a misconception in the student's place."""
+        student = self.students.get(misconception.name)
+        if student is None:
+            student = InProcessStudent(solutions() | {misconception.file: misconception.patched()})
+            self.students[misconception.name] = student
+        names = item._fixtureinfo.argnames
+        arguments = {name: item.funcargs[name] for name in names}
+        arguments |= {"student": student} if "student" in names else {}
+        arguments |= {"draw": new_draw(self.config, item.nodeid)} if "draw" in names else {}
+        item.obj(**arguments)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo):
+        report = yield
+        if report.when == "call" and report.passed:
+            self.marking.passed(item.nodeid)
+        elif not report.passed:
+            error = call.excinfo.value if call.excinfo else None
+            message = self.marking.failed(item.nodeid, error)
+            if self.config.option.tbstyle == "auto":
+                report.longrepr = message
+        return report
+
+    def pytest_terminal_summary(self, terminalreporter) -> None:
+        report = self.marking.report()
+        terminalreporter.ensure_newline()
+        terminalreporter.section("points")
+        for exercise_id, entry in report["exercises"].items():
+            terminalreporter.write_line(f"{exercise_id:<24}{entry['points']:>7g} of {entry['max']}")
+        terminalreporter.write_line(f"{'':<24}{report['points']:>7g} of {report['max']}", bold=True)
+
+    def pytest_sessionfinish(self) -> None:
+        file = self.config.getoption("--report")
+        if file:
+            report = self.marking.report() | {"seed": self.config.getoption("--seed")}
+            Path(file).write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def solutions() -> dict[str, Path]:
+    return {e.file: ROOT / "solutions" / e.file for e in load_manifest()}
+
+
+def new_draw(config: pytest.Config, nodeid: str) -> Draw:
+    return Draw(config.getoption("--seed"), nodeid.rpartition("/")[2])
+
+
+@pytest.fixture(scope="session")
+def student(request: pytest.FixtureRequest) -> InProcessStudent:
+    return InProcessStudent.from_folder(Path(request.config.getoption("--submission")).resolve())
+
+
+@pytest.fixture
+def draw(request: pytest.FixtureRequest) -> Draw:
+    return new_draw(request.config, request.node.nodeid)
+
+
+@pytest.fixture(autouse=True)
+def _float64():
+    torch.set_num_threads(1)
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
