@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 import pytest_timeout
-from console import pad
 
+from console import pad
 from exercises.board_text import WORDS
 from exercises.checks import CheckFailed, where_in
 from exercises.diagnosis import diagnose
@@ -76,7 +76,9 @@ class Board:
                 item.add_marker(pytest.mark.timeout(exercise.time_limit))
             if item not in waiting:
                 kept.append(item)
-        items[:] = sorted(kept, key=lambda item: order.get(getattr(self._exercise_of(item.nodeid), "id", ""), len(order)))
+        items[:] = sorted(
+            kept, key=lambda item: order.get(getattr(self._exercise_of(item.nodeid), "id", ""), len(order))
+        )
 
     def pytest_deselected(self, items: list[pytest.Item]) -> None:
         self._expect([item.nodeid for item in items if not item.get_closest_marker("train")])
@@ -96,7 +98,9 @@ class Board:
 
     def _exercise_of(self, nodeid: str) -> Exercise | None:
         file = nodeid.partition("::")[0]
-        return next((p.exercise for p in self.progress.values() if ("/" + file).endswith("/" + p.exercise.public)), None)
+        return next(
+            (p.exercise for p in self.progress.values() if ("/" + file).endswith("/" + p.exercise.public)), None
+        )
 
     # What a test found
 
@@ -128,8 +132,8 @@ class Board:
             sentence = words["timeout"].format(id=exercise.id, limit=exercise.time_limit)
             return sentence, [sentence]
         if isinstance(error, (ImportError, SyntaxError)):
-            place = f"{error.filename}:{error.lineno}: " if isinstance(error, SyntaxError) else ""
-            text = f"{type(error).__name__}: {place}{getattr(error, 'msg', error)}"
+            line = f"{error.filename}:{error.lineno}: " if isinstance(error, SyntaxError) else ""
+            text = f"{type(error).__name__}: {line}{getattr(error, 'msg', error)}"
             return words["missing_name"].format(file=_short(self.files[exercise.file]), text=text), []
         own = {str(file) for file in self.files.values()}
         place = where_in(error, own.__contains__)
@@ -162,7 +166,7 @@ class Board:
             return None
         timer = threading.Timer(settings.timeout, self._end_in, args=(item, settings))
         timer.daemon = True
-        item.cancel_timeout = timer.cancel
+        item.cancel_timeout = timer.cancel  # type: ignore[attr-defined]
         timer.start()
         return True
 
@@ -215,7 +219,7 @@ class Board:
         counts = words["counts"].format(passed=progress.count(PASSED), total=len(progress.states))
         if state == TODO:
             counts = words["stub"]
-        if 0 < progress.count(NOT_RUN):
+        if progress.count(NOT_RUN):
             counts += ", " + words["not_run"].format(count=progress.count(NOT_RUN))
         title = pad(exercise.title[self.language], 28)
         line = f" {MARKS[state]} {number:>2} {exercise.id:<22} {title} {points:>7}   {counts}"

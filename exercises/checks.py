@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from contextlib import contextmanager
+from fractions import Fraction
 from numbers import Real
 
 import torch
@@ -19,6 +20,7 @@ TOLERANCE = {torch.float64: 1e-9, torch.float32: 2e-5, torch.float16: 4e-3, torc
 """Largest difference allowed, as a share of the reference's largest magnitude. Rounding alone stays far below."""
 
 Text = dict[str, str]
+Number = int | float | Fraction
 
 
 class CheckFailed(AssertionError):
@@ -70,11 +72,21 @@ class Check:
         if not isinstance(actual, Tensor):
             self.fail(en, zh, f"{en} is {_kind(actual)}, not a tensor", f"{zh}是 {_kind(actual)}，不是张量")
         if actual.shape != expected.shape:
-            have, want = tuple(actual.shape), tuple(expected.shape)
-            self.fail(en, zh, f"{en} has shape {have} instead of {want}", f"{zh}的形状是 {have}，应为 {want}")
+            shapes = tuple(actual.shape), tuple(expected.shape)
+            self.fail(
+                en,
+                zh,
+                "{} has shape {} instead of {}".format(en, *shapes),
+                "{}的形状是 {}，应为 {}".format(zh, *shapes),
+            )
         if actual.dtype != expected.dtype:
-            have, want = _name(actual.dtype), _name(expected.dtype)
-            self.fail(en, zh, f"{en} has dtype {have} instead of {want}", f"{zh}的 dtype 是 {have}，应为 {want}")
+            dtypes = _name(actual.dtype), _name(expected.dtype)
+            self.fail(
+                en,
+                zh,
+                "{} has dtype {} instead of {}".format(en, *dtypes),
+                "{}的 dtype 是 {}，应为 {}".format(zh, *dtypes),
+            )
         numbers, truth = _flat(actual), _flat(expected)
         if not numbers.isfinite().all() and truth.isfinite().all():
             bad = int((~numbers.isfinite()).sum())
@@ -90,29 +102,30 @@ class Check:
         wrong = int((error > limit * (scale or 1.0)).sum())
         of_en = "the reference's largest value" if scale else "1 (the reference is 0)"
         of_zh = "参考值最大绝对值" if scale else "1（参考值为 0）"
-        have = "" if self.safe else f": {float(numbers[worst]):.6g}"
-        want_en, want_zh = ("", "") if self.safe else (f" instead of {float(truth[worst]):.6g}",) + (
-            f"，应为 {float(truth[worst]):.6g}",
-        )
+        values_en = values_zh = ""
+        if not self.safe:
+            have, want = f"{float(numbers[worst]):.6g}", f"{float(truth[worst]):.6g}"
+            values_en, values_zh = f": {have} instead of {want}", f"：{have}，应为 {want}"
         self.fail(
             en,
             zh,
-            f"{en} is off by up to {share:.2g} of {of_en}, most at {place}{have}{want_en}; "
+            f"{en} is off by up to {share:.2g} of {of_en}, most at {place}{values_en}; "
             f"{wrong} of {error.numel()} entries are wrong",
-            f"{zh}的最大偏差是{of_zh}的 {share:.2g} 倍，最大处在 {place}{have}{want_zh}；"
+            f"{zh}的最大偏差是{of_zh}的 {share:.2g} 倍，最大处在 {place}{values_zh}；"
             f"{error.numel()} 个元素中有 {wrong} 个不对",
             numbers,
         )
 
-    def number(self, actual, expected: Real, en: str, zh: str, tolerance: float = 1e-12) -> None:
+    def number(self, actual, expected: Number, en: str, zh: str, tolerance: float = 1e-12) -> None:
         """A plain number (int, float, Fraction), within `tolerance` of the expected one."""
         if not isinstance(actual, Real):
             self.fail(en, zh, f"{en} is {_kind(actual)}, not a number", f"{zh}是 {_kind(actual)}，不是数")
         numbers = torch.tensor([_as_float(actual)], dtype=torch.float64)
         if not _close(actual, expected, tolerance):
-            have, want = ("", "") if self.safe else (f" {_plain(actual)}", f" {_plain(expected)}")
-            finding_en = f"{en} is{have}, and should be{want}" if not self.safe else f"{en} is wrong"
-            finding_zh = f"{zh}是{have}，应为{want}" if not self.safe else f"{zh}不对"
+            finding_en, finding_zh = f"{en} is wrong", f"{zh}不对"
+            if not self.safe:
+                have, want = _plain(actual), _plain(expected)
+                finding_en, finding_zh = f"{en} is {have}, and should be {want}", f"{zh}是 {have}，应为 {want}"
             self.fail(en, zh, finding_en, finding_zh, numbers)
 
     def gradients(self, actual: Iterable[tuple[str, Tensor | None]], expected: dict[str, Tensor]) -> None:
@@ -165,7 +178,9 @@ class Check:
             missing = [str(item) for item in mentions if str(item) not in str(error)]
             if missing:
                 names = ", ".join(missing)
-                self.fail(en, zh, f"the ValueError's message doesn't name {names}", f"ValueError 的信息没有写出 {names}")
+                self.fail(
+                    en, zh, f"the ValueError's message doesn't name {names}", f"ValueError 的信息没有写出 {names}"
+                )
         except NotImplementedError:
             raise
         except Exception as error:
@@ -238,18 +253,18 @@ def _flat(tensor: Tensor) -> Tensor:
     return tensor.detach().to(torch.float64).reshape(-1)
 
 
-def _plain(value: Real) -> str:
+def _plain(value: Number) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{float(value):.10g}"
 
 
-def _as_float(value: Real) -> float:
+def _as_float(value) -> float:
     try:
         return float(value)
     except OverflowError:
         return math.inf
 
 
-def _close(actual: Real, expected: Real, tolerance: float) -> bool:
+def _close(actual: Real, expected: Number, tolerance: float) -> bool:
     if isinstance(actual, int) and isinstance(expected, int) and not tolerance:
         return actual == expected
     return math.isclose(_as_float(actual), _as_float(expected), rel_tol=tolerance, abs_tol=0.0)
@@ -258,7 +273,9 @@ def _close(actual: Real, expected: Real, tolerance: float) -> bool:
 def snapshot(value):
     """A copy of a tensor, module, or list or dict of them, with the tensors' versions."""
     if isinstance(value, nn.Module):
-        return {"training": value.training} | {name: snapshot(t) for name, t in value.state_dict(keep_vars=True).items()}
+        return {"training": value.training} | {
+            name: snapshot(t) for name, t in value.state_dict(keep_vars=True).items()
+        }
     if isinstance(value, Tensor):
         return value.detach().clone(), value.requires_grad, None if value.grad is None else value.grad.clone()
     if isinstance(value, dict):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import locale
 import os
 
@@ -9,11 +10,9 @@ LANGUAGES = ("en", "zh")
 
 
 def default_language() -> str:
-    """"zh" where the environment's locale is Chinese, else "en"."""
+    """ "zh" where the environment's locale is Chinese, else "en"."""
     names = [os.environ.get(name, "") for name in ("LC_ALL", "LC_MESSAGES", "LANG")]
-    try:
+    with contextlib.suppress(ValueError):  # a locale that Python can't parse names no language
         names.append(locale.getlocale()[0] or "")
-    except ValueError:  # a locale that Python can't parse names no language
-        pass
     first = next((name for name in names if name), "")
     return "zh" if first.lower().startswith(("zh", "chinese")) else "en"

@@ -42,7 +42,8 @@ def load_manifest() -> tuple[Exercise, ...]:
     with MANIFEST.open("rb") as file:
         entries = tomllib.load(file)["exercise"]
     return tuple(
-        Exercise(**entry | {"names": tuple(entry["names"]), "builds_on": tuple(entry["builds_on"])}) for entry in entries
+        Exercise(**entry | {"names": tuple(entry["names"]), "builds_on": tuple(entry["builds_on"])})
+        for entry in entries
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import sys
 from collections.abc import Callable
@@ -70,12 +71,15 @@ class Program:
 def parse_options(description: str, add_options: Callable[[argparse.ArgumentParser], None] | None = None) -> Program:
     """Read the command line, put the chosen implementation on the path, and return the program."""
     for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(encoding="utf-8", errors="replace")  # a Windows console may default to another code page
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors="replace")  # a Windows console may default to another code page
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument(
         "--impl", metavar="solutions|FOLDER", help="run this implementation instead of the files in exercises/"
     )
-    parser.add_argument("--lang", choices=LANGUAGES, default=default_language(), help="language (default: the locale's)")
+    parser.add_argument(
+        "--lang", choices=LANGUAGES, default=default_language(), help="language (default: the locale's)"
+    )
     parser.add_argument("--json", metavar="FILE", help="also write the figures to FILE")
     if add_options:
         add_options(parser)

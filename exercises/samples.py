@@ -6,10 +6,16 @@ All numbers are uniform and come from a seeded generator, so a seed gives the sa
 from __future__ import annotations
 
 import copy
+from typing import TypeVar
 
 import torch
-from tiny_gpt import CausalSelfAttention, TinyGPT
 from torch import Tensor, nn
+
+
+from tiny_gpt import CausalSelfAttention, TinyGPT
+
+
+M = TypeVar("M", bound=nn.Module)
 
 
 def uniform(*shape: int, seed: int, dtype: torch.dtype = torch.float64) -> Tensor:
@@ -23,7 +29,7 @@ def ids(*shape: int, vocab_size: int, seed: int) -> Tensor:
     return torch.randint(vocab_size, shape, generator=torch.Generator().manual_seed(seed))
 
 
-def randomized(module: nn.Module, seed: int) -> nn.Module:
+def randomized(module: M, seed: int) -> M:
     """`module` in float64 with every parameter drawn anew: weights of unit gain, biases and norms well away from 0 and 1."""
     module.double()
     with torch.no_grad():
@@ -55,6 +61,7 @@ def partial_outputs(module: nn.Module, last: str, t: int, x: Tensor) -> list[Ten
     for rank in range(t):
         alone = copy.deepcopy(module)
         layer = alone.get_submodule(last)
+        assert isinstance(layer, nn.Linear)
         mask = torch.zeros_like(layer.weight)
         mask.tensor_split(t, dim=1)[rank].fill_(1)
         with torch.no_grad():

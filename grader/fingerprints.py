@@ -10,7 +10,6 @@ from pathlib import Path
 from exercises.diagnosis import FINGERPRINTS
 from exercises.manifest import load_manifest
 from exercises.paths import EXERCISES
-
 from grader.misconceptions import load_misconceptions, write_submission
 from grader.trial import run_many
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import torch
+
 from exercises.checks import CheckFailed
 from exercises.manifest import Exercise
-
 from grader.misconceptions import Misconception
 from grader.student import StudentRaised
 

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from exercises.manifest import load_manifest, student_files
 from exercises.paths import ROOT
-
 from grader.authoring import SOLUTIONS, AuthoringError
 
 FOLDER = ROOT / "tests" / "misconceptions"

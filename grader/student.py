@@ -19,12 +19,12 @@ from types import ModuleType
 from typing import Any
 
 import torch
+
 from exercises.checks import global_state, where_in
 from exercises.manifest import student_files
 from exercises.paths import EXERCISES
-from ranks import CollectiveMismatch, RankTimeout
-
 from grader.solver import requests
+from ranks import CollectiveMismatch, RankTimeout
 
 GIVEN_ON_TOP = ("train_lab", "ablation")  # given modules that import student files: each student needs their own
 

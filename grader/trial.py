@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 import pytest
 import torch
+
 from exercises.checks import CheckFailed, projections
 from exercises.diagnosis import fingerprint_key
 from exercises.paths import EXERCISES, ROOT
@@ -51,7 +52,9 @@ def run_pytest(arguments: list[str]) -> list[Outcome]:
     return outcomes
 
 
-def run_many(jobs: Iterable[list[str]], workers: int = 2, done: Callable[[], None] = lambda: None) -> Iterator[list[Outcome]]:
+def run_many(
+    jobs: Iterable[list[str]], workers: int = 2, done: Callable[[], None] = lambda: None
+) -> Iterator[list[Outcome]]:
     """`run_pytest` for each of `jobs`, `workers` at a time, in order; `done` is called as each one ends."""
 
     def one(arguments: list[str]) -> list[Outcome]:

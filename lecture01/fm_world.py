@@ -1,29 +1,28 @@
 """A small invented world, and the text about it that the models of this course learn from.
 
-The text is made of lines of three kinds, mixed:
+The text is made of lines of three sorts, mixed:
 
-- *portraits* tell facts about people and places: who lives where, which river runs through a town. A fact can't be
-  guessed, only memorised, and it comes back in many sentences, each time with other facts around it;
-- *stories* hand things from one person to another and then ask who has what. The answer stands a few words earlier;
-- *exercises* copy, reverse, look up, count and add. The answer follows from the line itself.
+- *portraits* tell facts about people and places: who lives where, which river a town lies on. A fact can't be guessed,
+  only memorised, and it comes back in many sentences, each time with other facts around it, or as an answer;
+- *stories* say who has which thing and then ask. The answer stands a few words earlier;
+- *exercises* copy words and codes, or calculate. The answer follows from the line itself.
 
 Stories and exercises are made up anew each time, so a model that does them well has learned to look back in the text,
-and to look back by distance (the previous character, the same place in the last copy) rather than by absolute position.
+and to look back by distance (one character, one copy) rather than at a fixed position.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-T = TypeVar("T")
+Item = TypeVar("Item")
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
-CAPITALS = LETTERS.upper()
-DIGITS = "0123456789"
-ALPHABET = "\n " + LETTERS + CAPITALS + DIGITS + ".,:;?!'\"+-*=<>()#"
+CODE_SIGNS = LETTERS + LETTERS.upper() + "0123456789"
+ALPHABET = "\n " + CODE_SIGNS + ".,:;?!'\"+-*=<>()#"
 
 TRAIN_CHARS = 200_000
 VAL_CHARS = 10_000
@@ -45,22 +44,7 @@ FOODS = ("bean soup", "cheese", "fish", "honey cake", "pears", "plum pie")
 INSTRUMENTS = ("cello", "drum", "flute", "harp", "piano", "violin")
 GOODS = ("bells", "boats", "candles", "clocks", "glass", "lace", "paper", "wool")
 THINGS = ("bell", "book", "coin", "cup", "hat", "key", "lamp", "map", "pen", "ring")
-
-# What can be known of a person and of a place: the question for it and the words that tell it.
-PERSON_FACTS = {
-    "home": ("where does {name} live", "lives in {value}"),
-    "job": ("what is {name} by trade", "works as a {value}"),
-    "pet": ("which animal does {name} have", "keeps a {value}"),
-    "food": ("what should we cook for {name}", "likes to eat {value}"),
-    "music": ("which instrument does {name} play", "plays the {value}"),
-    "born": ("when was {name} born", "was born in {value}"),
-}
-PLACE_FACTS = {
-    "river": ("which river runs through {name}", "lies on the river {value}"),
-    "goods": ("what is made in {name}", "is known for its {value}"),
-    "founded": ("how old is {name}", "was founded in {value}"),
-    "mayor": ("who is the mayor of {name}", "is governed by {value}"),
-}
+BRACKETS = ("()", "##", "!!", "''")
 
 
 class Dice:
@@ -76,11 +60,11 @@ class Dice:
         """A whole number from 0 to n − 1."""
         return int(self._random() * n)
 
-    def pick(self, options: Sequence[T]) -> T:
+    def pick(self, options: Sequence[Item]) -> Item:
         """One of `options`."""
-        return options[int(self._random() * len(options))]
+        return options[self.below(len(options))]
 
-    def deal(self, options: Sequence[T], k: int) -> list[T]:
+    def deal(self, options: Sequence[Item], k: int) -> list[Item]:
         """k different ones of `options`, in random order."""
         rest = list(options)
         return [rest.pop(self.below(len(rest))) for _ in range(k)]
@@ -88,20 +72,14 @@ class Dice:
 
 @dataclass(frozen=True)
 class Entry:
-    """A person or a place: the full name, the name for short, and what is known, as {kind: value}."""
+    """A person or a place: the full name, the first name (a place has only one), and the facts, as parts of a sentence.
+
+    `facts` maps what a fact is about to how it is told: {"home": "lives in Hosford", …}.
+    """
 
     full: str
-    short: str
-    kinds: dict[str, tuple[str, str]]
-    known: dict[str, str]
-
-    def question(self, kind: str) -> str:
-        """The question for one of the facts, with the short name."""
-        return self.kinds[kind][0].format(name=self.short)
-
-    def clause(self, kind: str) -> str:
-        """The words that tell one of the facts, without the name."""
-        return self.kinds[kind][1].format(value=self.known[kind])
+    name: str
+    facts: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -119,7 +97,11 @@ class World:
         return self._train
 
     def val_text(self) -> str:
-        """About 10,000 characters of the same kinds to measure on, none of whose lines stands in the training text."""
+        """About 10,000 characters to measure on, in lines of the same kinds.
+
+        The share of its lines that stand in the training text too is 0: every fact can be told in more than one way
+        (beside other facts, by another person), so `build_world` drops whatever has been told already.
+        """
         return self._val
 
 
@@ -129,57 +111,41 @@ def build_world(seed: int = 0) -> World:
         raise ValueError(f"seed = {seed!r} must be a whole number from 0 up")
     dice = Dice(seed)
     people, places = make_people_and_places(dice)
-    train = make_lines(dice, people, places, TRAIN_CHARS, taken=frozenset())
-    val = make_lines(dice, people, places, VAL_CHARS, taken=frozenset(train))
+    train = make_lines(dice, people, places, TRAIN_CHARS, told=())
+    val = make_lines(dice, people, places, VAL_CHARS, told=set(train))
     return World(seed, people, places, "\n".join(train) + "\n", "\n".join(val) + "\n")
 
 
-def make_lines(
-    dice: Dice, people: list[Entry], places: list[Entry], n_chars: int, taken: frozenset[str]
-) -> list[str]:
-    """Lines, none of them in `taken`, that come to `n_chars` characters or a few more with their line ends."""
-    lines: list[str] = []
-    size = 0
-    while size < n_chars:
-        line = dice.pick(LINES)(dice, people, places)
-        if line not in taken:
-            lines.append(line)
-            size += len(line) + 1
-    return lines
-
-
 def make_people_and_places(dice: Dice) -> tuple[list[Entry], list[Entry]]:
-    """Everybody and every place, with all that is known of them."""
+    """Everybody and every place, with the facts about them."""
     towns = new_names(dice, N_PLACES, PLACE_ENDS)
     rivers = new_names(dice, N_PLACES // 2, RIVER_ENDS)
-    firsts = new_names(dice, N_PEOPLE, FIRST_NAME_ENDS)
-    fulls = [f"{first} {last}" for first, last in zip(firsts, new_names(dice, N_PEOPLE, LAST_NAME_ENDS))]
+    names = new_names(dice, N_PEOPLE, FIRST_NAME_ENDS)
+    full_names = [f"{first} {last}" for first, last in zip(names, new_names(dice, N_PEOPLE, LAST_NAME_ENDS))]
     people = [
         Entry(
             full,
-            first,
-            PERSON_FACTS,
+            name,
             {
-                "home": dice.pick(towns),
-                "job": dice.pick(JOBS),
-                "pet": f"{dice.pick(COLOURS)} {dice.pick(ANIMALS)}",
-                "food": dice.pick(FOODS),
-                "music": dice.pick(INSTRUMENTS),
-                "born": str(1900 + dice.below(100)),
+                "home": f"lives in {dice.pick(towns)}",
+                "job": f"works as a {dice.pick(JOBS)}",
+                "pet": f"keeps a {dice.pick(COLOURS)} {dice.pick(ANIMALS)}",
+                "food": f"likes to eat {dice.pick(FOODS)}",
+                "music": f"plays the {dice.pick(INSTRUMENTS)}",
+                "birth": f"was born in {1900 + dice.below(100)}",
             },
         )
-        for full, first in zip(fulls, firsts)
+        for full, name in zip(full_names, names)
     ]
     places = [
         Entry(
             town,
             town,
-            PLACE_FACTS,
             {
-                "river": dice.pick(rivers),
-                "goods": dice.pick(GOODS),
-                "founded": str(1100 + dice.below(700)),
-                "mayor": dice.pick(fulls),
+                "river": f"lies on the river {dice.pick(rivers)}",
+                "goods": f"is known for its {dice.pick(GOODS)}",
+                "mayor": f"is governed by {dice.pick(full_names)}",
+                "birth": f"was founded in {1100 + dice.below(700)}",
             },
         )
         for town in towns
@@ -195,79 +161,70 @@ def new_names(dice: Dice, n: int, endings: Sequence[str]) -> list[str]:
     return list(names)
 
 
+def make_lines(
+    dice: Dice, people: list[Entry], places: list[Entry], n_chars: int, told: Collection[str]
+) -> list[str]:
+    """Lines that are not in `told`, as many as give `n_chars` characters (the last line may go beyond)."""
+    lines: list[str] = []
+    size = 0
+    while size < n_chars:
+        line = dice.pick(LINE_KINDS)(dice, people, places)
+        if line not in told:
+            lines.append(line)
+            size += len(line) + 1
+    return lines
+
+
+# Portraits
+
+
 def portrait(dice: Dice, people: list[Entry], places: list[Entry]) -> str:
     """Three facts about a person."""
-    it = dice.pick(people)
-    a, b, c = (it.clause(kind) for kind in dice.deal(list(it.kinds), 3))
-    return f"{it.full} {a}, {b} and {c}."
+    who = dice.pick(people)
+    a, b, c = dice.deal(list(who.facts.values()), 3)
+    return f"{who.full} {a}, {b} and {c}."
 
 
 def place_portrait(dice: Dice, people: list[Entry], places: list[Entry]) -> str:
-    """Two facts about a place and what a traveller makes of it."""
-    it = dice.pick(places)
-    a, b = (it.clause(kind) for kind in dice.deal(list(it.kinds), 2))
-    return f"The town of {it.full} {a} and {b}."
-
-
-def rumour(dice: Dice, people: list[Entry], places: list[Entry]) -> str:
-    """Two facts about a person, as somebody else tells them."""
-    it, teller = dice.deal(people, 2)
-    a, b = (it.clause(kind) for kind in dice.deal(list(it.kinds), 2))
-    return f"{teller.short} says that {it.full} {a} and {b}."
+    """Three facts about a place."""
+    place = dice.pick(places)
+    a, b, c = dice.deal(list(place.facts.values()), 3)
+    return f"The town of {place.name} {a}, {b} and {c}."
 
 
 def interview(dice: Dice, people: list[Entry], places: list[Entry]) -> str:
-    """A question about a person or a place, and the answer."""
-    it, asker = dice.pick(people + places), dice.pick(people)
-    a, b = (it.clause(kind) for kind in dice.deal(list(it.kinds), 2))
-    return f'{asker.short} asks: "What about {it.short}?" Answer: "{it.short} {a} and {b}."'
+    """A question about a person or a place, and two facts as the answer."""
+    asker, about = dice.pick(people), dice.pick(people + places)
+    a, b = dice.deal(list(about.facts.values()), 2)
+    return f'{asker.name} asks: "What about {about.name}?" Answer: "{about.name} {a} and {b}."'
+
+
+# Stories
 
 
 def story(dice: Dice, people: list[Entry], places: list[Entry]) -> str:
     """Two people have a thing each, and the question is about one of them."""
-    names = [person.short for person in dice.deal(people, 2)]
+    names = [person.name for person in dice.deal(people, 2)]
     things = dice.deal(THINGS, 2)
-    asked = dice.below(2)
-    scene = f"{names[0]} has the {things[0]} and {names[1]} has the {things[1]}."
-    return scene + dice.pick(
-        (
-            f" Who has the {things[asked]}? {names[asked]} has the {things[asked]}.",
-            f" What does {names[asked]} have? {names[asked]} has the {things[asked]}.",
-        )
-    )
+    i = dice.below(2)
+    question = dice.pick((f"Who has the {things[i]}?", f"What does {names[i]} have?"))
+    return f"{names[0]} has the {things[0]} and {names[1]} has the {things[1]}. {question} {names[i]} has the {things[i]}."
 
 
-def gift(dice: Dice, people: list[Entry], places: list[Entry]) -> str:
-    """A thing changes hands."""
-    giver, taker = (person.short for person in dice.deal(people, 2))
-    thing = dice.pick(THINGS)
-    return f"{giver} gave {taker}'s friend the {thing}! Now the friend of {taker} has the {thing}, not {giver}."
+# Exercises
 
 
 def copy_words(dice: Dice, people: list[Entry], places: list[Entry]) -> str:
-    """A few words, said twice."""
-    words = " ".join(dice.deal(THINGS, 3))
-    return f"#copy {words} #copy {words}"
+    """A few words in brackets, said twice."""
+    left, right = dice.pick(BRACKETS)
+    words = left + " ".join(dice.deal(THINGS, 3)) + right
+    return f"Copy {words}: {words}"
 
 
 def copy_code(dice: Dice, people: list[Entry], places: list[Entry]) -> str:
     """A random string, said again and again."""
-    code = "".join(dice.pick(CAPITALS + DIGITS) for _ in range(2 + dice.below(3)))
+    code = "".join(dice.pick(CODE_SIGNS) for _ in range(2 + dice.below(3)))
     return f"The code is {code}, " + " ".join([code] * 3) + "."
-
-
-def reverse_words(dice: Dice, people: list[Entry], places: list[Entry]) -> str:
-    """A few words, and again from the last to the first."""
-    words = dice.deal(THINGS, 3)
-    return f"From behind, {'-'.join(words)} is {'-'.join(words[::-1])}."
-
-
-def look_up(dice: Dice, people: list[Entry], places: list[Entry]) -> str:
-    """Three things have a number each, and one of them is asked for."""
-    things, numbers = dice.deal(THINGS, 3), dice.deal(DIGITS, 3)
-    asked = dice.below(3)
-    pairs = ", ".join(f"{thing} = {number}" for thing, number in zip(things, numbers))
-    return f"({pairs}) The {things[asked]} is {numbers[asked]}."
 
 
 def calculate(dice: Dice, people: list[Entry], places: list[Entry]) -> str:
@@ -283,11 +240,8 @@ def calculate(dice: Dice, people: list[Entry], places: list[Entry]) -> str:
     )
 
 
-def count_on(dice: Dice, people: list[Entry], places: list[Entry]) -> str:
-    """Whole numbers with a constant step."""
-    start, step = dice.below(50), 1 + dice.below(3)
-    return "Count on: " + ", ".join(str(start + step * i) for i in range(6)) + "."
-
-
-Teller = Callable[[Dice, list[Entry], list[Entry]], str]
-LINES: tuple[Teller, ...] = (portrait,)*4+(place_portrait,)*2+(interview,)*2+(story,copy_words,copy_code,calculate)
+LineKind = Callable[[Dice, list[Entry], list[Entry]], str]
+# A kind that is named more often comes up more often. About three quarters of the text are portraits.
+LINE_KINDS: tuple[LineKind, ...] = (
+    (portrait,) * 4 + (place_portrait,) * 2 + (interview,) * 2 + (story, copy_words, copy_code, calculate)
+)

@@ -94,7 +94,7 @@ def test_it_is_quick():
     run_on_ranks(2, all_reduced, torch.ones(2))
     start = time.perf_counter()
     run_on_ranks(2, all_reduced, torch.ones(2))
-    assert time.perf_counter() - start < 1  # about 0.1 s on an idle machine
+    assert time.perf_counter() - start < 2  # about 0.1 s on an idle machine
 
 
 @forked
@@ -331,6 +331,19 @@ def test_counting():
             ("backward", 6, "float32", "sum", True),
         ]
         assert (forward, backward, first_group) == (2, 1, "default")
+
+
+def attends(rank, group):
+    """Fused attention hands the watch plain tensors in C++ clothes, functional results are a subclass of tensors."""
+    q = torch.ones(1, 2, 3, 4, requires_grad=True)
+    out = torch.nn.functional.scaled_dot_product_attention(q, q, q, is_causal=True)
+    (functional.all_reduce(out.detach(), "sum", group) * out).sum().backward()
+    return q.grad.shape
+
+
+@forked
+def test_the_watch_disturbs_nothing():
+    assert run_on_ranks(2, attends) == [(1, 2, 3, 4)] * 2
 
 
 # --- spawned ranks

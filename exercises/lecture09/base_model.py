@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import copy
 import functools
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
-from torch import Tensor, nn
+from console import print_header, print_table
+from fm_world import ALPHABET, build_world
+from tiny_gpt import Block, CharTokenizer, TinyGPT, load_or_train_base_model
+from torch import Tensor
 
 from exercises.program import Program
 
@@ -18,32 +21,31 @@ ROUNDING = 1e-12  # float64 results that differ by less than this, relative to t
 class Base(NamedTuple):
     """The trained base model and text from the validation set."""
 
-    model: nn.Module  # float32
-    double: nn.Module  # the same in float64
+    model: TinyGPT  # float32
+    double: TinyGPT  # the same in float64
+    block: Block  # its first block
     val: Tensor  # the validation text, 1-D int64
     idx: Tensor  # its first B × T characters, (B, T)
     targets: Tensor  # the characters after them, (B, T)
-    attn_in: Tensor  # what the first block's attention is given for idx, (B, T, d) float64
+    attn_in: Tensor  # what the block's attention is given for idx, (B, T, d) float64
     mlp_in: Tensor  # what its MLP is given
 
 
 @functools.cache
 def base() -> Base:
-    from fm_world import ALPHABET, build_world
-    from tiny_gpt import CharTokenizer, load_or_train_base_model
-
     world = build_world()
     tok = CharTokenizer(ALPHABET)
     model, _ = load_or_train_base_model(world, tok)
+    torch.set_num_threads(1)  # on tensors this small, a second thread costs more than it saves
     double = copy.deepcopy(model).double()
     val = torch.tensor(tok.encode(world.val_text()))
     idx, targets = val[: B * T].view(B, T), val[1 : B * T + 1].view(B, T)
-    block = double.blocks[0]
+    block = cast(Block, double.blocks[0])
     with torch.no_grad():
         x = double.tok_emb(idx) + double.pos_emb.weight[:T]
         attn_in = block.ln1(x)
         mlp_in = block.ln2(x + block.attn(attn_in))
-    return Base(model, double, val, idx, targets, attn_in, mlp_in)
+    return Base(model, double, block, val, idx, targets, attn_in, mlp_in)
 
 
 def largest(x: Tensor) -> float:
@@ -55,20 +57,20 @@ def sci(x: float) -> str:
     return f"{x:.1e}" if x else "0"
 
 
+def percent(x: float) -> str:
+    """A relative error: in percent, or as a power of ten where that would be 0 %."""
+    return f"{x:.0%}" if x >= 0.005 else sci(x)
+
+
 def listed(values) -> str:
     return ", ".join(str(value) for value in sorted(values))
 
 
 def title(program: Program, en: str, zh: str) -> None:
-    from console import print_header
-
-    print()
     print_header(program.say(en, zh))
 
 
 def table(program: Program, headers: list[tuple[str, str]], rows: list[list]) -> None:
     """A table whose first column is text and whose others are figures. `headers` are pairs (English, Chinese)."""
-    from console import print_table
-
-    print_table([program.say(*header) for header in headers], rows, align="<" + ">" * (len(headers) - 1))
+    print_table([program.say(*header) for header in headers], rows)
     print()

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ranks import run_on_ranks
 from torch import Tensor
+
+from ranks import run_on_ranks
 
 __all__ = ["all_reduce", "recorded_all_reduces", "run_on_ranks"]
 

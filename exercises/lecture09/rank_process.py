@@ -128,7 +128,7 @@ def _report_waits(connection: Connection) -> None:
         with _waiting(connection):
             return wait(work, *args, **kwargs)
 
-    dist.Work.wait = reported_wait
+    dist.Work.wait = reported_wait  # type: ignore[method-assign, assignment]
 
 
 def _stay_on_loopback() -> None:

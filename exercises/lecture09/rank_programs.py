@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import torch
-from ranks import counted_all_reduces
 from torch import Tensor
 from torch.nn import functional as F
+
+from ranks import counted_all_reduces
 
 
 def pass_through(rank: int, group, name: str, inputs: list[Tensor], upstream: list[Tensor]) -> dict:

@@ -147,7 +147,7 @@ class _Agreement:
     def __init__(self, ranks: list[Rank]) -> None:
         self._ranks = ranks
         self._checked = [0 for _ in ranks]
-        self._counts = [Counter() for _ in ranks]
+        self._counts: list[Counter[str]] = [Counter() for _ in ranks]
         self._first: dict[tuple[str, int], tuple[Rank, Collective]] = {}
 
     def check(self) -> None:
@@ -190,15 +190,15 @@ def _is_settled(rank: Rank, ranks: list[Rank]) -> bool:
 
 
 def _raise_failure(ranks: list[Rank]) -> None:
-    failed = [rank for rank in ranks if rank.failure]
-    for rank in failed:
-        if rank.failure.type == "NotImplementedError":
-            raise NotImplementedError(rank.failure.message)
-    if any(rank.status == "dead" for rank in failed):  # the others' broken connections are its doing
-        failed = [rank for rank in failed if "gloo/transport" not in rank.failure.message]
-    if failed:
-        message = "\n".join(f"{_names(group)} {text}" for text, group in _by_text(failed, "failure"))
-        raise RankError(message, {rank.number: rank.failure for rank in failed})
+    failures = {rank.number: rank.failure for rank in ranks if rank.failure}
+    for failure in failures.values():
+        if failure.type == "NotImplementedError":
+            raise NotImplementedError(failure.message)
+    if any(rank.status == "dead" for rank in ranks):  # the others' broken connections are its doing
+        failures = {number: failure for number, failure in failures.items() if "gloo/transport" not in failure.message}
+    if failures:
+        failed = _by_text([rank for rank in ranks if rank.number in failures], "failure")
+        raise RankError("\n".join(f"{_names(group)} {text}" for text, group in failed), failures)
 
 
 def _absence(ranks: list[Rank]) -> str:

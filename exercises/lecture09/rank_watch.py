@@ -89,8 +89,8 @@ class CollectiveWatch(TorchDispatchMode):
         return False  # or the first operation would import torch.compile's machinery, a second or more
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if types:  # a tensor subclass, such as DTensor, unfolds into plain calls, and those come by here again
-            return NotImplemented
+        if any(kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__ for kind in types):
+            return NotImplemented  # a subclass such as DTensor unfolds into plain calls, and those come by here again
         kwargs = kwargs or {}
         if getattr(func, "namespace", "") in ("c10d", "_c10d_functional"):
             name = func.overloadpacket.__name__
@@ -127,12 +127,12 @@ def _is_dense(tensor: torch.Tensor) -> bool:
 
 def _group(args: tuple) -> tuple[str, tuple[int, ...]]:
     """Name and members of the group. A raw call carries the group itself, a functional one ends with its name."""
-    name = args[-1] if isinstance(args[-1], str) else None
+    name: Any = args[-1]
     for arg in args:
         if _is_boxed(arg, "ProcessGroup"):
             name = dist.ProcessGroup.unbox(arg).group_name
-    if name is None:
-        return "", ()
+        elif isinstance(arg, dist.ProcessGroup):
+            name = arg.group_name
     group = dist.distributed_c10d._resolve_process_group(name)
     return "default" if group is dist.group.WORLD else name, tuple(dist.get_process_group_ranks(group))
 

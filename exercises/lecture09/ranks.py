@@ -158,7 +158,7 @@ def _code_in_use() -> tuple:
 
 def _start(method: str, calls: list[Call | None]) -> list[Rank]:
     """Start a process for each call; None for one that waits for its calls."""
-    context = multiprocessing.get_context(method)
+    context: Any = multiprocessing.get_context(method)
     pipes = [context.Pipe() for _ in calls]
     ranks: list[Rank] = []
     try:

@@ -5,9 +5,12 @@ Source: Shoeybi et al. 2019, "Megatron-LM", section 3, figures 3 and 4.
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 from ranks import counted_all_reduces
-from torch import Tensor, nn
+from tiny_gpt import Block, TinyGPT
+from torch import Tensor
 from torch.nn import functional as F
 
 _BY_ROWS = (".q_proj.", ".k_proj.", ".v_proj.", ".mlp.0.")  # column-parallel in the paper's words
@@ -23,7 +26,7 @@ def piece(name: str, tensor: Tensor, rank: int, t: int) -> Tensor:
     return tensor
 
 
-def forward_backward(rank: int, group, model: nn.Module, idx: Tensor, targets: Tensor) -> dict[str, dict]:
+def forward_backward(rank: int, group, model: TinyGPT, idx: Tensor, targets: Tensor) -> dict[str, dict]:
     """One forward and backward pass with f, and one without it, on this rank's pieces of `model`.
 
     idx and targets are (B, T) int64. Each pass returns "loss" (cross-entropy, in nats), "grads" by parameter name,
@@ -34,13 +37,12 @@ def forward_backward(rank: int, group, model: nn.Module, idx: Tensor, targets: T
     t = group.size()
     weights = {name: piece(name, weight.detach(), rank, t) for name, weight in model.named_parameters()}
     results = {}
+    local_heads = cast(Block, model.blocks[0]).attn.n_heads // t
     for with_f in (True, False):
         leaves = {name: weight.clone().requires_grad_() for name, weight in weights.items()}
         enter = (lambda x: f(x, group)) if with_f else (lambda x: x)
         with counted_all_reduces() as forward:
-            logits = _logits(
-                leaves, len(model.blocks), model.blocks[0].attn.n_heads // t, idx, enter, lambda x: g(x, group)
-            )
+            logits = _logits(leaves, len(model.blocks), local_heads, idx, enter, lambda x: g(x, group))
             loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten())
         with counted_all_reduces() as backward:
             grads = torch.autograd.grad(loss, list(leaves.values()))

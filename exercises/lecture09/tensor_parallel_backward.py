@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from base_model import ROUNDING, base, largest, sci, table, title
+from base_model import ROUNDING, base, largest, percent, sci, table, title
 from sharded_gpt import forward_backward, piece
 from torch import Tensor
 from torch.nn import functional as F
@@ -25,15 +25,14 @@ def mlp_gradients(program: Program) -> dict:
     print(program.say("One process plays all ranks. The MLP:", "先由一个进程扮演所有 rank。MLP："))
     from dist_sim import split_mlp, tp_mlp_forward
 
-    mlp, x = base().double.blocks[0].mlp, base().mlp_in.clone().requires_grad_()
-    upstream = _upstream(x)
-    inputs = {"x": x, "W1": mlp[0].weight, "b1": mlp[0].bias, "W2": mlp[2].weight, "b2": mlp[2].bias}
-    truth = dict(zip(inputs, torch.autograd.grad(mlp(x), list(inputs.values()), upstream)))
+    mlp, x = base().block.mlp, base().mlp_in.clone().requires_grad_()
+    inputs = dict(zip(("x", "W1", "b1", "W2", "b2"), [x, *mlp.parameters()]))
+    truth = dict(zip(inputs, _grads(mlp(x), list(inputs.values()))))
     off: dict[str, dict[str, float]] = {name: {} for name in inputs}
     for t in (2, 4):
         shards, b2 = split_mlp(mlp, t)
         tensors = [x, b2, *(shard[name] for shard in shards for name in ("W1", "b1", "W2"))]
-        grads = torch.autograd.grad(tp_mlp_forward(x, shards, b2), tensors, upstream)
+        grads = _grads(tp_mlp_forward(x, shards, b2), tensors)
         off["x"][str(t)] = largest(grads[0] - truth["x"])
         off["b2"][str(t)] = largest(grads[1] - truth["b2"])
         for i, name in enumerate(("W1", "b1", "W2")):
@@ -48,26 +47,27 @@ def attention_gradients(program: Program) -> dict:
     print(program.say("Attention:", "注意力："))
     from dist_sim import tp_attention_forward
 
-    attn, x = base().double.blocks[0].attn, base().attn_in.clone().requires_grad_()
-    upstream = _upstream(x)
+    attn, x = base().block.attn, base().attn_in.clone().requires_grad_()
     inputs = {"x": x, **dict(attn.named_parameters())}
-    truth = dict(zip(inputs, torch.autograd.grad(attn(x), list(inputs.values()), upstream)))
+    truth = dict(zip(inputs, _grads(attn(x), list(inputs.values()))))
     off: dict[str, dict[str, float]] = {name: {} for name in inputs}
     for t in (2, 4):
-        grads = torch.autograd.grad(tp_attention_forward(attn, x, t), list(inputs.values()), upstream)
+        grads = _grads(tp_attention_forward(attn, x, t), list(inputs.values()))
         for name, grad in zip(inputs, grads):
             off[name][str(t)] = max(largest(piece(f".{name}", grad - truth[name], r, t)) for r in range(t))
     return _compared(program, truth, off)
 
 
-def _upstream(x: Tensor) -> Tensor:
-    """A random gradient to send back, the same in every run."""
-    return torch.randn(x.shape, dtype=x.dtype, generator=torch.Generator().manual_seed(0))
+def _grads(out: Tensor, inputs: list[Tensor]) -> tuple[Tensor, ...]:
+    """Gradients for a random gradient of `out`, the same one in every call."""
+    upstream = torch.randn(out.shape, dtype=out.dtype, generator=torch.Generator().manual_seed(0))
+    # As a weighted sum, because autograd imports sympy (a second) when it is given a gradient to check.
+    return torch.autograd.grad((out * upstream).sum(), inputs)
 
 
 def _compared(program: Program, truth: dict[str, Tensor], off: dict[str, dict[str, float]]) -> dict:
     """Table and verdict: the ranks' gradients against their slices of the gradient on one device."""
-    figures = {name: {"size": largest(truth[name]), "ranks": ranks} for name, ranks in off.items()}
+    figures: dict[str, dict] = {name: {"size": largest(truth[name]), "ranks": ranks} for name, ranks in off.items()}
     table(
         program,
         [
@@ -99,10 +99,10 @@ def real_ranks(program: Program) -> dict:
     print()
     print(
         program.say(
-            f"{t} real ranks, each a process of its own. The whole model with f and g, then without f; "
-            "the largest relative error of the gradients, from the last layers to the first:",
-            f"再启动 {t} 个真正的 rank，每个都是独立的进程。先用 f 和 g 跑整个模型，再去掉 f 跑一遍；"
-            "下面是梯度的最大相对误差，从最后一层到最前面：",
+            f"{t} real ranks, each a process of its own, run the whole model with f and g, then without f.\n"
+            "Largest relative error of the gradients, from the last layer to the first:",
+            f"再启动 {t} 个真正的 rank，每个都是独立的进程：先用 f 和 g 跑整个模型，再去掉 f 跑一遍。\n"
+            "各部分梯度的最大相对误差，从最后一层排到最前面：",
         )
     )
     from collectives import run_on_ranks
@@ -118,7 +118,7 @@ def real_ranks(program: Program) -> dict:
     table(
         program,
         [("parameters", "参数"), ("with f", "有 f"), ("without f", "没有 f")],
-        [[group, *(sci(errors[way][group]) for way in errors)] for group in GROUPS],
+        [[group, *(percent(errors[way][group]) for way in errors)] for group in GROUPS],
     )
     worst = max(errors["with_f"].values())
     program.observe(

@@ -78,15 +78,13 @@ def communication(program: Program) -> dict:
         f"Across machines, sending would take {across:.2f} times as long as computing, less than expected.",
         f"跨机器时，通信时间是计算时间的 {across:.2f} 倍，比预想的少。",
     )
-    faster = few["compute_seconds"] / many["compute_seconds"]
-    more = many["bytes_per_rank"] / few["bytes_per_rank"]
+    compute = many["compute_seconds"] / few["compute_seconds"]
+    sent = many["bytes_per_rank"] / few["bytes_per_rank"]
     program.observe(
-        faster > 1 and more > 1,
-        f"From 2 ranks to 8, a rank computes {faster:.3g} times less and sends {more:.3g} times more.",
-        f"从 2 个 rank 到 8 个，每个 rank 的计算量减到 {faster:.3g} 分之一，发送量却增到 {more:.3g} 倍。",
-        f"From 2 ranks to 8, a rank should compute less and send more. Here: {faster:.3g} times less, {more:.3g} times "
-        "more.",
-        f"从 2 个 rank 到 8 个，每个 rank 本应算得更少、发得更多；"
-        f"这里的计算量减到 {faster:.3g} 分之一，发送量变为 {more:.3g} 倍。",
+        compute < 1 < sent,
+        f"From 2 ranks to 8, a rank computes {compute:.3g} times as much and sends {sent:.3g} times as much.",
+        f"从 2 个 rank 到 8 个，每个 rank 的计算量变为原来的 {compute:.3g} 倍，发送量却变为 {sent:.3g} 倍。",
+        f"From 2 ranks to 8, a rank should compute less and send more; here it is {compute:.3g} and {sent:.3g} times.",
+        f"从 2 个 rank 到 8 个，本应算得更少、发得更多；这里的计算量变为 {compute:.3g} 倍，发送量变为 {sent:.3g} 倍。",
     )
     return {"ranks": ranks}

@@ -1,8 +1,8 @@
 """Public tests of `tp_attention_forward`."""
 
 import pytest
-from collectives import recorded_all_reduces
 
+from collectives import recorded_all_reduces
 from exercises import samples
 from exercises.checks import Check, gradients_of
 
@@ -24,7 +24,9 @@ def test_no_position_sees_a_later_one(dist_sim):
     changed[:, 4:] += 1
     before = dist_sim.tp_attention_forward(attn, x, 2)
     after = dist_sim.tp_attention_forward(attn, changed, 2)
-    Check(CALL, x=x, t=2).value(after[:, :4], before[:, :4], "positions 0 to 3, after a change at 4,", "改变位置 4 之后的位置 0 到 3")
+    Check(CALL, x=x, t=2).value(
+        after[:, :4], before[:, :4], "positions 0 to 3, after a change at 4,", "改变位置 4 之后的位置 0 到 3"
+    )
 
 
 @pytest.mark.parametrize("t", [1, 4])

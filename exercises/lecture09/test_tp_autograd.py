@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from collectives import run_on_ranks
-from rank_programs import mlp_block, pass_awkward, pass_through
 
+from collectives import run_on_ranks
 from exercises import samples
 from exercises.checks import Check, gradients_of
+from rank_programs import mlp_block, pass_awkward, pass_through
 
 
 def per_rank(t, *shape, seed):
@@ -70,5 +70,8 @@ def test_a_block_trains_as_on_one_device(tp_autograd, t):
         expected |= {key: truth[name].tensor_split(t, dim=axis)[rank] for key, (name, axis) in cuts.items()}
         check.value(result["out"], expected_out, f"the output on rank {rank}", f"rank {rank} 上的输出")
         named = [(name, result["grads"][name]) for name in expected]
-        check.gradients([(f"{name} on rank {rank}", grad) for name, grad in named], {f"{name} on rank {rank}": grad for name, grad in expected.items()})
+        check.gradients(
+            [(f"{name} on rank {rank}", grad) for name, grad in named],
+            {f"{name} on rank {rank}": grad for name, grad in expected.items()},
+        )
         check.number(result["backward"], 1, "the number of all-reduces in backward", "反向中 all-reduce 的次数")

@@ -1,8 +1,8 @@
 """Public tests of `tp_mlp_forward`. The shards are made here, so they don't depend on your `split_mlp`."""
 
 import pytest
-from collectives import recorded_all_reduces
 
+from collectives import recorded_all_reduces
 from exercises import samples
 from exercises.checks import Check, gradients_of
 

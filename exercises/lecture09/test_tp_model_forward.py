@@ -1,8 +1,8 @@
 """Public tests of `tp_model_forward`. They use your `split_mlp`, `tp_mlp_forward` and `tp_attention_forward`, if you do."""
 
 import pytest
-from collectives import recorded_all_reduces
 
+from collectives import recorded_all_reduces
 from exercises import samples
 from exercises.checks import Check, gradients_of
 

@@ -124,7 +124,7 @@ def run_ablation(
     if workers < 1:
         raise ValueError(f"workers = {workers} must be at least 1")
     context = multiprocessing.get_context("spawn")  # a fork would copy a process in which OpenMP has run: it may hang
-    steps_done = context.RawArray("l", len(jobs))
+    steps_done = context.RawArray("l", [-1] * len(jobs))  # -1: not begun
     longest_first = sorted(range(len(jobs)), key=lambda i: -_cost(jobs[i].config))
     others = set(multiprocessing.active_children())
     pool = ProcessPoolExecutor(min(workers, len(jobs)), context, _start_worker, (steps_done,))
@@ -133,7 +133,7 @@ def run_ablation(
             futures = {pool.submit(_work, i, jobs[i]): jobs[i] for i in longest_first}
         return _gather(futures, jobs, steps_done, label)
     except BrokenProcessPool:
-        begun = [f"{job.variant} (seed {job.seed})" for job, done in zip(jobs, steps_done) if 0 < done < job.steps]
+        begun = [f"{job.variant} (seed {job.seed})" for job, done in zip(jobs, steps_done) if 0 <= done < job.steps]
         raise VariantError(
             "a training process died without a word: killed, or out of memory; "
             f"in training at that time: {', '.join(begun) or 'nothing yet'}"
@@ -196,7 +196,7 @@ def _gather(futures: dict[Future, Job], jobs: list[Job], steps_done: Sequence[in
                 except NotImplementedError as error:
                     unwritten[job.variant] = str(error)
                     total -= job.steps
-            bar.update(task, completed=sum(steps_done), total=total)
+            bar.update(task, completed=sum(max(done, 0) for done in steps_done), total=total)
     return Ablation(
         runs=[runs[job] for job in jobs if job in runs],
         unwritten={job.variant: unwritten[job.variant] for job in jobs if job.variant in unwritten},
@@ -248,6 +248,7 @@ def _work(index: int, job: Job) -> Run:
     def on_step(step: int) -> None:
         _steps_done[index] = step
 
+    on_step(0)
     try:
         return train_variant(job, on_step)
     except NotImplementedError as error:

@@ -120,7 +120,8 @@ def _print_times(program: Program, step_seconds: dict[str, float], seconds: floa
 
     say = program.say
     for name, step in step_seconds.items():
-        figures = f"{1e3 * step:7.1f} {say('ms a step', '毫秒/步')}  {step / step_seconds['baseline']:.2f} ×"
+        ratio = step / step_seconds["baseline"]
+        figures = f"{1e3 * step:7.1f} {say('ms a step', '毫秒/步')} {ratio:7.2f} ×"
         print(f"⏱ {pad(say(*NAMES[name]), 16)}{figures}")
     print(f"⏱ {say(f'all trainings together: {seconds:.1f} s', f'全部训练共用时 {seconds:.1f} 秒')}")
     print()

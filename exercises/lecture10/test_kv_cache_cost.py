@@ -25,14 +25,23 @@ def test_bytes(kv_cache_cost):
     ask(kv_cache_cost, "kv_cache_bytes", 5_880, context=7, batch=2, layers=3, kv_heads=5, head_dim=7)
 
 
-@pytest.mark.parametrize(("kv_heads", "t", "expected"), [(48, 1, 8064), (48, 8, 1008), (48, 48, 168), (1, 8, 168), (4, 8, 168)])
+@pytest.mark.parametrize(
+    ("kv_heads", "t", "expected"), [(48, 1, 8064), (48, 8, 1008), (48, 48, 168), (1, 8, 168), (4, 8, 168)]
+)
 def test_bytes_per_rank(kv_cache_cost, kv_heads, t, expected):
     arguments = {"layers": 3, "n_heads": 48, "kv_heads": kv_heads, "head_dim": 14, "t": t}
     ask(kv_cache_cost, "kv_cache_bytes_per_token_per_rank", expected, **arguments)
 
 
 def test_break_even(kv_cache_cost):
-    ask(kv_cache_cost, "break_even_tokens", 1_080_700_000_000 / 5_799_936, param_bytes=1_080_700_000_000, **PALM, kv_heads=48)
+    ask(
+        kv_cache_cost,
+        "break_even_tokens",
+        1_080_700_000_000 / 5_799_936,
+        param_bytes=1_080_700_000_000,
+        **PALM,
+        kv_heads=48,
+    )
     ask(kv_cache_cost, "break_even_tokens", 2.5, param_bytes=1050, layers=3, kv_heads=5, head_dim=7)
 
 

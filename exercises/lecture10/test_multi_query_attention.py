@@ -4,10 +4,10 @@ import math
 
 import pytest
 import torch
-from tiny_gpt import CausalSelfAttention
 
 from exercises import samples
 from exercises.checks import Check, gradients_of
+from tiny_gpt import CausalSelfAttention
 
 
 def as_multi_head(module, heads):
@@ -71,7 +71,12 @@ def test_no_position_sees_a_later_one(palm_modules):
     changed = x.clone()
     changed[:, 4:] += 1
     check = Check("MultiQueryAttention(12, 3)(x)", x=x)
-    check.value(module(changed)[:, :4], module(x)[:, :4], "positions 0 to 3, after a change at 4,", "改变位置 4 之后的位置 0 到 3")
+    check.value(
+        module(changed)[:, :4],
+        module(x)[:, :4],
+        "positions 0 to 3, after a change at 4,",
+        "改变位置 4 之后的位置 0 到 3",
+    )
 
 
 def test_gradients(palm_modules):

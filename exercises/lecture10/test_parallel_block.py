@@ -26,7 +26,9 @@ def reference(parts, x):
 @pytest.mark.parametrize("bias", [True, False])
 def test_parameters(palm_modules, bias):
     names = {name for name, _ in block(palm_modules, 71, bias).named_parameters()}
-    expected = {f"{part}.{kind}" for part in ("ln", "attn", "mlp") for kind in (("weight", "bias") if bias else ("weight",))}
+    expected = {
+        f"{part}.{kind}" for part in ("ln", "attn", "mlp") for kind in (("weight", "bias") if bias else ("weight",))
+    }
     Check(f"ParallelBlock(6, attn, mlp, bias={bias})").that(
         names == expected,
         f"the parameters are {sorted(names)}, not {sorted(expected)}",

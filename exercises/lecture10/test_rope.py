@@ -71,7 +71,12 @@ def test_scores_depend_on_relative_position_only(palm_modules):
         return (turned[0] * turned[1]).sum().reshape(1)
 
     check = Check("the score of q at position m and k at position n")
-    check.value(score(107, 103), score(7, 3), "the score at (107, 103), which must equal the one at (7, 3),", "(107, 103) 处的得分应等于 (7, 3) 处的得分，它")
+    check.value(
+        score(107, 103),
+        score(7, 3),
+        "the score at (107, 103), which must equal the one at (7, 3),",
+        "(107, 103) 处的得分应等于 (7, 3) 处的得分，它",
+    )
     check.that(
         not math.isclose(float(score(3, 7)), float(score(7, 3))),
         "the score at (3, 7) equals the one at (7, 3): positions don't matter at all",

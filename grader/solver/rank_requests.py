@@ -93,7 +93,9 @@ def block(rank: int, group, x: Tensor, whole: dict[str, Tensor], shards: list[di
 
 
 def _all_reduces(mode: CommDebugMode) -> int:
-    return sum(count for op, count in mode.get_comm_counts().items() if "all_reduce" in str(op) or "allreduce" in str(op))
+    return sum(
+        count for op, count in mode.get_comm_counts().items() if "all_reduce" in str(op) or "allreduce" in str(op)
+    )
 
 
 def _others(mode: CommDebugMode) -> int:

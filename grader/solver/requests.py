@@ -11,10 +11,10 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from collectives import recorded_all_reduces, run_on_ranks
-from exercises.checks import gradients_of, same, snapshot
 from torch import Tensor, nn
 
+from collectives import recorded_all_reduces, run_on_ranks
+from exercises.checks import gradients_of, same, snapshot
 from grader.solver import rank_requests
 
 Leaves = dict[str, Tensor]
@@ -97,13 +97,11 @@ def tp_model_forward(
     """See `_forward`. Gradients of the model's parameters by name."""
     watched = {"model": model, "idx": idx}
     function = importlib.import_module("dist_sim").tp_model_forward
-    leaves = dict(model.named_parameters())
+    leaves: Leaves = dict(model.named_parameters())
     return _forward(lambda: function(model, idx, t, counter), watched, leaves, counter, upstream)
 
 
-def _forward(
-    function: Callable, watched: dict, leaves: Leaves, counter: dict | None, upstream: Tensor | None
-) -> dict:
+def _forward(function: Callable, watched: dict, leaves: Leaves, counter: dict | None, upstream: Tensor | None) -> dict:
     """Call it once: `out`; `all_reduces`, what each one carried, rank by rank; `counter`, as it stands afterwards;
     `changed`, the watched arguments that are no longer what they were; with `upstream`, `grads` by name; `aliased`,
     the watched tensors that share memory with the output."""
@@ -172,7 +170,7 @@ def module_calls(
         outs.append(value_of(out))
         if not same(held, snapshot(x)):
             changed.append("x")
-    reply = {"outs": outs}
+    reply: dict = {"outs": outs}
     if upstream is not None and isinstance(out, Tensor) and out.shape == upstream.shape:
         reply["grads"] = gradients_of(out, upstream, {"x": x, **dict(module.named_parameters())})
     if not same(before, snapshot(dict(module.named_parameters()))):

@@ -9,9 +9,10 @@ section 3.
 
 from __future__ import annotations
 
-from collectives import all_reduce
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+from collectives import all_reduce
 
 
 def split_mlp(mlp: nn.Sequential, t: int) -> tuple[list[dict[str, Tensor]], Tensor]:

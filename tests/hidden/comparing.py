@@ -41,7 +41,9 @@ def refuses(check: Check, ask: Callable, *mentions) -> None:
         if raised.kind == "NotImplementedError":
             raise
         if raised.kind != "ValueError":
-            check.fail(en, zh, f"{raised.kind} was raised instead of ValueError", f"抛出的是 {raised.kind}，应为 ValueError")
+            check.fail(
+                en, zh, f"{raised.kind} was raised instead of ValueError", f"抛出的是 {raised.kind}，应为 ValueError"
+            )
         missing = [str(item) for item in mentions if str(item) not in raised.text]
         if missing:
             names = ", ".join(missing)

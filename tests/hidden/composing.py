@@ -8,9 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import torch
-from grader.student import Student
 from torch import Tensor
 from torch.nn import functional as F
+
+from grader.student import Student
 
 
 @dataclass

@@ -24,14 +24,17 @@ use_implementation()
 sys.path.insert(0, str(Path(__file__).parent))
 
 import torch
+
+from draws import Draw
 from grader.marking import Marking
 from grader.misconceptions import load_misconceptions
 from grader.student import InProcessStudent
 
-from draws import Draw
 
-
-def pytest_addoption(parser: pytest.Parser) -> None:
+def pytest_addoption(parser: pytest.Parser, pluginmanager) -> None:
+    # Until this runs pytest doesn't know --submission and takes its DIR for a folder of tests: no conftest.py of a
+    # submission may be loaded. pytest has no public switch for that.
+    pluginmanager._noconftest = True
     group = parser.getgroup("hidden tests")
     group.addoption("--submission", metavar="DIR", help="the folder to grade; its code runs in this process")
     group.addoption("--exercise", metavar="ID", help="grade this exercise only")
@@ -48,7 +51,9 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError("say which folder to grade: pytest tests/hidden --submission DIR")
     known = [exercise.id for exercise in load_manifest()]
     if config.getoption("--exercise") not in (None, *known):
-        raise pytest.UsageError(f"there is no exercise {config.getoption('--exercise')}; choose one of {', '.join(known)}")
+        raise pytest.UsageError(
+            f"there is no exercise {config.getoption('--exercise')}; choose one of {', '.join(known)}"
+        )
     if config.getoption("--seed") is None:
         config.option.seed = secrets.randbelow(2**32)
     config.pluginmanager.register(_Judge(config), "judge")

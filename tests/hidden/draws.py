@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 
 import torch
-from exercises import samples
 from torch import Tensor, nn
+
+from exercises import samples
 
 
 class Draw:

@@ -52,7 +52,9 @@ def attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return weights / weights.sum(-1, keepdim=True) @ v
 
 
-def multi_query_attention(state: State, x: Tensor, heads: int, rope: Callable[[Tensor], Tensor] | None = None) -> Tensor:
+def multi_query_attention(
+    state: State, x: Tensor, heads: int, rope: Callable[[Tensor], Tensor] | None = None
+) -> Tensor:
     """`rope` rotates a tensor (…, T, hd) at positions 0 … T − 1; None for no positions."""
     rope = rope or (lambda value: value)
     q = linear(state, "q_proj", x)

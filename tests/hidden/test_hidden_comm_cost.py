@@ -3,6 +3,7 @@
 from fractions import Fraction
 
 import pytest
+
 from comparing import refuses
 from exercises.checks import Check
 
@@ -62,7 +63,9 @@ def test_ring_laws(student, draw):
         "the cost doesn't grow with t towards twice the message",
         "代价没有随 t 增长并趋近消息的两倍",
     )
-    check.number(ask(student, "ring_all_reduce_bytes_per_rank", 2 * n, 5), 2 * costs[3], "twice the message", "两倍的消息")
+    check.number(
+        ask(student, "ring_all_reduce_bytes_per_rank", 2 * n, 5), 2 * costs[3], "twice the message", "两倍的消息"
+    )
     agrees(student, "ring_all_reduce_bytes_per_rank", ring(10**18 + 9, 7), 10**18 + 9, 7)
 
 

@@ -4,6 +4,7 @@ from fractions import Fraction
 from itertools import product
 
 import pytest
+
 from comparing import either
 from exercises.checks import Check
 
@@ -42,7 +43,9 @@ def test_bytes(student, draw):
 
 
 @pytest.mark.weight(2)
-@pytest.mark.parametrize(("kv", "t", "kept"), [(48, 1, 48), (48, 8, 6), (12, 12, 1), (1, 8, 1), (1, 1, 1), (4, 8, 1), (6, 3, 2)])
+@pytest.mark.parametrize(
+    ("kv", "t", "kept"), [(48, 1, 48), (48, 8, 6), (12, 12, 1), (1, 8, 1), (1, 1, 1), (4, 8, 1), (6, 3, 2)]
+)
 def test_bytes_per_rank(student, draw, kv, t, kept):
     layers, _, hd, size = sizes(draw)
     arguments = layers, 48, kv, hd, t

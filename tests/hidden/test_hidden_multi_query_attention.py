@@ -1,8 +1,9 @@
 """Hidden tests of `MultiQueryAttention`; with rope=True also right if it uses the student's own rotation."""
 
 import pytest
-import reference
 import torch
+
+import reference
 from comparing import drawn_anew, either, refuses, untouched
 from exercises.checks import Check, gradients_of
 
@@ -62,7 +63,14 @@ def test_parameters(student, d, heads, arguments):
 @pytest.mark.weight(3)
 @pytest.mark.parametrize(
     ("d", "heads", "bias", "rope"),
-    [(12, 3, True, False), (12, 6, False, False), (10, 1, True, False), (6, 6, True, False), (12, 3, True, True), (16, 2, False, True)],
+    [
+        (12, 3, True, False),
+        (12, 6, False, False),
+        (10, 1, True, False),
+        (6, 6, True, False),
+        (12, 3, True, True),
+        (16, 2, False, True),
+    ],
 )
 def test_outputs(student, draw, d, heads, bias, rope):
     """Four calls of one module: other data of the same shape, then a longer and a shorter sequence."""
@@ -134,7 +142,9 @@ def test_heads_that_do_not_divide_the_width_are_refused(student, draw, d, heads)
     state, x = draw.state(shapes(12, 3, True)), draw.uniform(2, 5, 12)
     check = Check(f"MultiQueryAttention({d}, {heads})", safe=True)
     reply = student.ask("module_calls", "MultiQueryAttention", (12, 3, True, False), state, [x])
-    check.value(reply["outs"][0], reference.multi_query_attention(state, x, 3), "the output for 3 heads", "3 个头时的输出")
+    check.value(
+        reply["outs"][0], reference.multi_query_attention(state, x, 3), "the output for 3 heads", "3 个头时的输出"
+    )
     refuses(check, lambda: student.ask("module_shapes", "MultiQueryAttention", d, heads))
 
 

@@ -1,11 +1,12 @@
 """Hidden tests of `ParallelBlock`, around modules that the judge brings."""
 
 import pytest
+from torch import nn
+
 import reference
 from comparing import untouched
-from exercises.checks import Check, gradients_of
 from exercises import samples
-from torch import nn
+from exercises.checks import Check, gradients_of
 
 D = 6
 
@@ -49,7 +50,9 @@ def test_parameters(student, bias, deep):
 
 
 @pytest.mark.weight(3)
-@pytest.mark.parametrize(("bias", "deep", "training"), [(True, False, True), (False, False, True), (True, True, True), (True, True, False)])
+@pytest.mark.parametrize(
+    ("bias", "deep", "training"), [(True, False, True), (False, False, True), (True, True, True), (True, True, False)]
+)
 def test_outputs(student, draw, bias, deep, training):
     """Three calls of one block: other data of the same shape, another shape. One input is small enough for eps to show."""
     state = draw.state(expected_names(bias, deep))

@@ -1,8 +1,9 @@
 """Hidden tests of `rope_angles` and `apply_rope`."""
 
 import pytest
-import reference
 import torch
+
+import reference
 from comparing import refuses, state_kept
 from exercises.checks import Check, gradients_of
 

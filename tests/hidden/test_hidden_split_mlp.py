@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+
 from comparing import refuses, untouched
 from exercises.checks import Check
 

@@ -1,6 +1,7 @@
 """Hidden tests of `swiglu_hidden` and `SwiGLU`."""
 
 import pytest
+
 import reference
 from comparing import drawn_anew, untouched
 from exercises.checks import Check, gradients_of

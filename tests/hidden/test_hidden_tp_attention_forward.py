@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+
 from comparing import refuses, untouched
 from exercises import samples
 from exercises.checks import Check, gradients_of
@@ -12,7 +13,15 @@ CALL = "tp_attention_forward(attn, x, t, counter)"
 @pytest.mark.weight(2)
 @pytest.mark.parametrize(
     ("d", "heads", "t", "shape"),
-    [(12, 4, 1, (2, 5)), (12, 4, 2, (2, 5)), (12, 4, 4, (3, 7)), (18, 6, 3, (2, 6)), (16, 8, 8, (2, 3)), (10, 2, 2, (2, 1)), (6, 6, 2, (1, 9))],
+    [
+        (12, 4, 1, (2, 5)),
+        (12, 4, 2, (2, 5)),
+        (12, 4, 4, (3, 7)),
+        (18, 6, 3, (2, 6)),
+        (16, 8, 8, (2, 3)),
+        (10, 2, 2, (2, 1)),
+        (6, 6, 2, (1, 9)),
+    ],
 )
 def test_output(student, draw, d, heads, t, shape):
     attn, x = draw.attention(d, heads), draw.uniform(*shape, d)
@@ -59,7 +68,9 @@ def test_one_all_reduce_of_partial_outputs(student, draw, t, start):
         "the counter doesn't go up by one, or something else in it changes",
         "counter 没有正好加一，或者其中别的内容被改动",
     )
-    check.partials(reply["all_reduces"][0], samples.partial_outputs(attn, "out_proj", t, x), attn.out_proj.bias.detach())
+    check.partials(
+        reply["all_reduces"][0], samples.partial_outputs(attn, "out_proj", t, x), attn.out_proj.bias.detach()
+    )
     check.value(reply["out"], attn(x), "the output", "输出")
 
 

@@ -2,9 +2,10 @@
 
 import pytest
 import torch
+from torch.nn import functional as F
+
 from comparing import state_kept
 from exercises.checks import Check, gradients_of
-from torch.nn import functional as F
 
 WORDS = {"forward": "前向", "backward": "反向"}
 

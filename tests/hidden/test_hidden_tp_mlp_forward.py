@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+
 from comparing import untouched
 from exercises import samples
 from exercises.checks import Check, gradients_of
@@ -19,7 +20,8 @@ def cut(mlp, t):
 
 @pytest.mark.weight(2)
 @pytest.mark.parametrize(
-    ("d", "hidden", "t", "shape"), [(6, 16, 1, (2, 5)), (6, 16, 2, (2, 5)), (6, 16, 4, (3, 7)), (5, 24, 8, (2, 1)), (7, 9, 3, (1, 6))]
+    ("d", "hidden", "t", "shape"),
+    [(6, 16, 1, (2, 5)), (6, 16, 2, (2, 5)), (6, 16, 4, (3, 7)), (5, 24, 8, (2, 1)), (7, 9, 3, (1, 6))],
 )
 def test_output(student, draw, d, hidden, t, shape):
     mlp, x = draw.mlp(d, hidden), draw.uniform(*shape, d)

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+
 from comparing import either, refuses, state_kept
 from composing import compose_model
 from exercises import samples
@@ -55,7 +56,9 @@ def test_all_reduces(student, draw, layers, t):
 
     def as_true():
         check.number(len(reply["all_reduces"]), 2 * layers, "the number of all-reduces", "all-reduce 的次数")
-        check.number(reply["counter"].get("all_reduce", 0), 1 + 2 * layers, "the counter, which stood at 1,", "counter（原为 1）")
+        check.number(
+            reply["counter"].get("all_reduce", 0), 1 + 2 * layers, "the counter, which stood at 1,", "counter（原为 1）"
+        )
         for parts, own in zip(reply["all_reduces"], true_partials(model, idx, t)):
             check.partials(parts, *own)
 
