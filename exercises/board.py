@@ -56,6 +56,7 @@ class Board:
         self.words = WORDS[config.getoption("--lang")]
         self.language = config.getoption("--lang")
         self.progress = {exercise.id: Progress(exercise) for exercise in load_manifest()}
+        self.stopped: set[str] = set()  # exercises in which a test took too long
         self.files = {file: _file_of(Path(file).stem) for file in student_files()}
 
     # What runs
@@ -102,6 +103,11 @@ class Board:
             (p.exercise for p in self.progress.values() if ("/" + file).endswith("/" + p.exercise.public)), None
         )
 
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        exercise = self._exercise_of(item.nodeid)
+        if exercise and exercise.id in self.stopped:
+            pytest.skip(self.words["skipped"].format(id=exercise.id))
+
     # What a test found
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -129,6 +135,7 @@ class Board:
             lines = [words["called"] + error.call, words["found"] + finding, *mistakes]
             return "\n".join([finding, *mistakes]), lines
         if isinstance(error, pytest.fail.Exception) and "Timeout" in str(error):
+            self.stopped.add(exercise.id)
             sentence = words["timeout"].format(id=exercise.id, limit=exercise.time_limit)
             return sentence, [sentence]
         if isinstance(error, (ImportError, SyntaxError)):

@@ -8,7 +8,7 @@ returned numbers for the diagnosis.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import contextmanager
 from fractions import Fraction
 from numbers import Real
@@ -128,15 +128,19 @@ class Check:
                 finding_en, finding_zh = f"{en} is {have}, and should be {want}", f"{zh}是 {have}，应为 {want}"
             self.fail(en, zh, finding_en, finding_zh, numbers)
 
-    def gradients(self, actual: Iterable[tuple[str, Tensor | None]], expected: dict[str, Tensor]) -> None:
-        """Gradients by name, each compared as a value; a missing one is a finding of its own."""
+    def gradients(self, actual: Iterable[tuple[str, Tensor | None]], expected: Mapping[str, Tensor | None]) -> None:
+        """Gradients by name, each compared as a value; a missing one is a finding of its own, unless it is expected."""
         # A true gradient can be 0 (a key bias shifts all scores of a query alike): only rounding is left of it.
-        least_scale = 1e-4 * max(float(grad.abs().max()) for grad in expected.values())
+        least_scale = 1e-4 * max(float(grad.abs().max()) for grad in expected.values() if grad is not None)
         for name, grad in actual:
             en, zh = f"the gradient of {name}", f"{name} 的梯度"
+            truth = expected[name]
+            if truth is None:
+                truth = torch.zeros(()) if grad is None else torch.zeros_like(grad)
+                grad = torch.zeros(()) if grad is None else grad
             if grad is None:
                 self.fail(en, zh, f"{en} is missing: the result doesn't depend on it", f"没有{zh}：结果不依赖于它")
-            self.value(grad, expected[name], en, zh, least_scale=least_scale)
+            self.value(grad, truth, en, zh, least_scale=least_scale)
 
     def partials(self, parts: list[Tensor], own: list[Tensor], bias: Tensor) -> None:
         """What the ranks gave to one all-reduce: rank by rank its own partial output, (B, T, d).

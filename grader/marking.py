@@ -46,6 +46,7 @@ class Marking:
 
     language: str
     marks: dict[str, _Mark] = field(default_factory=dict)
+    diagnosed: set[str] = field(default_factory=set)
 
     def expect(self, exercise: Exercise, test: str, weight: float) -> None:
         self.marks[test] = _Mark(exercise, weight)
@@ -75,9 +76,16 @@ class Marking:
     def diagnose(
         self, error: BaseException, again: Callable[[Misconception], None], known: Iterable[Misconception]
     ) -> list[Misconception]:
-        """The misconceptions that give the same numbers at the same place; `again` runs the failed test with one."""
-        if not isinstance(error, CheckFailed) or error.numbers is None:
+        """The misconceptions that give the same numbers at the same place; `again` runs the failed test with one.
+
+        An exercise is diagnosed by its first wrong numbers only: running every misconception takes its time.
+        """
+        known = list(known)
+        if not isinstance(error, CheckFailed) or error.numbers is None or not known:
             return []
+        if known[0].exercise in self.diagnosed:
+            return []
+        self.diagnosed.add(known[0].exercise)
         found = []
         for misconception in known:
             try:

@@ -68,9 +68,9 @@ class InProcessStudent(Student):
 
     def ask(self, request: str, *arguments: Any, **options: Any) -> Any:
         arguments, options = copy.deepcopy((arguments, options))
-        before = global_state()
         dtype, rng = torch.get_default_dtype(), torch.get_rng_state()
-        with self._installed():
+        with self._installed(), torch.enable_grad():
+            before = global_state()
             try:
                 return getattr(requests, request)(*arguments, **options)
             except (Exception, SystemExit) as error:
@@ -80,7 +80,6 @@ class InProcessStudent(Student):
                 self._changes = [en for (en, _), value in before.items() if after[en, _] != value]
                 torch.set_default_dtype(dtype)
                 torch.set_rng_state(rng)
-                torch.set_grad_enabled(True)
 
     def state_changes(self) -> list[str]:
         return self._changes

@@ -12,13 +12,15 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 import torch
 
 from exercises.checks import CheckFailed, projections
 from exercises.diagnosis import fingerprint_key
-from exercises.paths import EXERCISES, ROOT
+from exercises.manifest import student_files
+from grader.student import GIVEN_ON_TOP
 
 
 @dataclass
@@ -71,11 +73,11 @@ class _Collector:
     def __init__(self) -> None:
         self.outcomes: dict[str, Outcome] = {}
 
-    @pytest.hookimpl(wrapper=True)
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_makereport(self, item, call):
         report = yield
         if report.failed:
-            outcome = self.outcomes[item.nodeid] = Outcome(item.nodeid, "failed", message=str(call.excinfo.value))
+            outcome = self.outcomes[item.nodeid] = Outcome(item.nodeid, "failed", message=str(report.longrepr))
             failure = call.excinfo.value
             if isinstance(failure, CheckFailed):
                 outcome.key = fingerprint_key(item.nodeid, failure)
@@ -85,11 +87,15 @@ class _Collector:
         return report
 
 
+def forget_student_modules() -> None:
+    """Unload student files and what is built on them, so that the path decides anew."""
+    for name in (*(Path(file).stem for file in student_files()), *GIVEN_ON_TOP):
+        sys.modules.pop(name, None)
+
+
 def _child(sender, arguments: list[str]) -> None:
     torch.set_num_threads(1)
-    for name, module in list(sys.modules.items()):
-        if (getattr(module, "__file__", None) or "").startswith((f"{EXERCISES}/lecture", f"{ROOT}/solutions")):
-            del sys.modules[name]  # the path must decide anew
+    forget_student_modules()
     collector = _Collector()
     with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()):
         code = pytest.main([*arguments, "-q", "-p", "no:cacheprovider"], plugins=[collector])

@@ -22,11 +22,11 @@ Item = TypeVar("Item")
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 CODE_SIGNS = LETTERS + LETTERS.upper() + "0123456789"
-ALPHABET = "\n " + CODE_SIGNS + ".,:;?!'\"+-*=<>()#"
+ALPHABET = "\n " + CODE_SIGNS + ".,:;?\"+-*=<>()"
 
 TRAIN_CHARS = 200_000
 VAL_CHARS = 10_000
-N_PEOPLE = 12
+N_PEOPLE = 10
 N_PLACES = 6
 
 ONSETS = ("B", "D", "F", "G", "H", "J", "K", "L", "M", "N", "P", "R", "S", "T", "V", "W", "Z")
@@ -44,7 +44,6 @@ FOODS = ("bean soup", "cheese", "fish", "honey cake", "pears", "plum pie")
 INSTRUMENTS = ("cello", "drum", "flute", "harp", "piano", "violin")
 GOODS = ("bells", "boats", "candles", "clocks", "glass", "lace", "paper", "wool")
 THINGS = ("bell", "book", "coin", "cup", "hat", "key", "lamp", "map", "pen", "ring")
-BRACKETS = ("()", "##", "!!", "''")
 
 
 class Dice:
@@ -111,8 +110,9 @@ def build_world(seed: int = 0) -> World:
         raise ValueError(f"seed = {seed!r} must be a whole number from 0 up")
     dice = Dice(seed)
     people, places = make_people_and_places(dice)
-    train = make_lines(dice, people, places, TRAIN_CHARS, told=())
-    val = make_lines(dice, people, places, VAL_CHARS, told=set(train))
+    # Validation comes first: as a fair sample. Drawn last, it would be short of whatever is often told.
+    val = make_lines(dice, people, places, VAL_CHARS, told=())
+    train = make_lines(dice, people, places, TRAIN_CHARS, told=set(val))
     return World(seed, people, places, "\n".join(train) + "\n", "\n".join(val) + "\n")
 
 
@@ -215,10 +215,9 @@ def story(dice: Dice, people: list[Entry], places: list[Entry]) -> str:
 
 
 def copy_words(dice: Dice, people: list[Entry], places: list[Entry]) -> str:
-    """A few words in brackets, said twice."""
-    left, right = dice.pick(BRACKETS)
-    words = left + " ".join(dice.deal(THINGS, 3)) + right
-    return f"Copy {words}: {words}"
+    """A few words, said twice."""
+    words = " ".join(dice.deal(THINGS, 3))
+    return f"Copy ({words}): ({words})"
 
 
 def copy_code(dice: Dice, people: list[Entry], places: list[Entry]) -> str:

@@ -1,6 +1,6 @@
 """The program of lecture 10: its figures, its words in both languages, and what it does with unwritten exercises."""
 
-# ruff: noqa: E402  the path has to be set before the lecture's modules are imported
+
 from __future__ import annotations
 
 import argparse

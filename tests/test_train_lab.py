@@ -1,6 +1,6 @@
 """The lab of lecture 10: configurations, training, and the ablation in several processes."""
 
-# ruff: noqa: E402  the path has to be set before the lecture's modules are imported
+
 from __future__ import annotations
 
 import os

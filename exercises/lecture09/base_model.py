@@ -7,12 +7,12 @@ import functools
 from typing import NamedTuple, cast
 
 import torch
-from console import print_header, print_table
-from fm_world import ALPHABET, build_world
-from tiny_gpt import Block, CharTokenizer, TinyGPT, load_or_train_base_model
 from torch import Tensor
 
+from console import print_header, print_table
 from exercises.program import Program
+from fm_world import ALPHABET, build_world
+from tiny_gpt import Block, CharTokenizer, TinyGPT, load_or_train_base_model
 
 B, T = 4, 64  # sequences and positions of the text on which outputs and gradients are compared
 ROUNDING = 1e-12  # float64 results that differ by less than this, relative to their size, differ by rounding only

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
+
 from rank_watch import Collective, CollectiveWatch
 
 
@@ -36,13 +37,14 @@ class Call(NamedTuple):
     args: tuple
 
 
-def serve(connection: Connection, inherited: list[Connection], call: Call | None) -> None:
+def serve(connection: Connection, inherited: list[Connection], path: list[str], call: Call | None) -> None:
     """Run `call`, if a fork brought one along, then the calls that arrive, until the parent ends this process.
 
     Reports are pickled tuples: ("ready",), ("start", collective), ("wait", bool), ("done", result), ("failed", text…)
     and ("unreadable", text). After "done" and "failed" the process stays, so that no other rank sees its connections
     close and reports that instead of the cause.
     """
+    sys.path[:] = path  # the parent's: a spawned process runs the main script's top, which may have changed it
     torch.set_num_threads(1)  # before anything else: a forked child has none of its parent's OpenMP threads
     for other in inherited:  # or this process would keep the parent's ends open
         other.close()

@@ -99,7 +99,7 @@ class CollectiveWatch(TorchDispatchMode):
                     return func(*args, **kwargs)
             kind = next((kind for start, kind in _KINDS.items() if name.replace("_", "").startswith(start)), None)
             if kind:
-                self._on_start(_described(kind, func.namespace, args))
+                self._on_start(_described(kind, func.namespace, (*args, *kwargs.values())))
         return func(*args, **kwargs)
 
 
@@ -127,9 +127,11 @@ def _is_dense(tensor: torch.Tensor) -> bool:
 
 def _group(args: tuple) -> tuple[str, tuple[int, ...]]:
     """Name and members of the group. A raw call carries the group itself, a functional one ends with its name."""
-    name: Any = args[-1]
+    name: Any = ""
     for arg in args:
-        if _is_boxed(arg, "ProcessGroup"):
+        if isinstance(arg, str):
+            name = arg
+        elif _is_boxed(arg, "ProcessGroup"):
             name = dist.ProcessGroup.unbox(arg).group_name
         elif isinstance(arg, dist.ProcessGroup):
             name = arg.group_name

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+
 from rank_process import Call, serve
 from rank_verdict import MODULE_LEVEL, CollectiveMismatch, Failure, Rank, RankError, RankTimeout, follow
 from rank_watch import AllReduceCount, Collective, counted_all_reduces
@@ -167,7 +168,7 @@ def _start(method: str, calls: list[Call | None]) -> list[Rank]:
             warnings.simplefilter("ignore", DeprecationWarning)
             for number, ((ours, theirs), call) in enumerate(zip(pipes, calls)):
                 inherited = [end for pair in pipes for end in pair if end is not theirs] if method == "fork" else []
-                process = context.Process(target=serve, args=(theirs, inherited, call), daemon=True)
+                process = context.Process(target=serve, args=(theirs, inherited, list(sys.path), call), daemon=True)
                 process.start()
                 ranks.append(Rank(number, process, ours))
     except BaseException:

@@ -8,10 +8,11 @@ from __future__ import annotations
 from typing import cast
 
 import torch
-from ranks import counted_all_reduces
-from tiny_gpt import Block, TinyGPT
 from torch import Tensor
 from torch.nn import functional as F
+
+from ranks import counted_all_reduces
+from tiny_gpt import Block, TinyGPT
 
 _BY_ROWS = (".q_proj.", ".k_proj.", ".v_proj.", ".mlp.0.")  # column-parallel in the paper's words
 _BY_COLUMNS = (".out_proj.weight", ".mlp.2.weight")  # row-parallel

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import torch
-from base_model import ROUNDING, base, largest, percent, sci, table, title
-from sharded_gpt import forward_backward, piece
 from torch import Tensor
 from torch.nn import functional as F
 
+from base_model import ROUNDING, base, largest, percent, sci, table, title
 from exercises.program import Program
+from sharded_gpt import forward_backward, piece
 
 # The parameters of TinyGPT in the order in which the backward pass reaches them.
 GROUPS = (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from base_model import table, title
-
 from exercises.program import Program
 
 TOKENS, D_MODEL = 2048, 12288  # Brown et al. 2020, "Language Models are Few-Shot Learners", table 2.1

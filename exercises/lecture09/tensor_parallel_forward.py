@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import torch
-from base_model import ROUNDING, B, T, base, largest, listed, sci, table, title
-from tiny_gpt import TinyGPT, bits_per_char
 from torch import Tensor, nn
 
+from base_model import ROUNDING, B, T, base, largest, listed, sci, table, title
 from exercises.program import Program
+from tiny_gpt import TinyGPT, bits_per_char
 
 RANKS = (1, 2, 4)  # the base model has 4 heads
 

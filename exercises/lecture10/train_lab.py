@@ -87,6 +87,21 @@ class SerialBlock(nn.Module):
         return x + self.mlp(self.ln2(x))
 
 
+def make_block(config: FlexConfig) -> nn.Module:
+    """One block of the model, (B, T, d) to (B, T, d)."""
+    c = config
+    attention = palm.MultiQueryAttention if c.mqa else FlexAttention
+    attn = attention(c.d_model, c.n_heads, bias=c.bias, rope=c.pos == "rope")
+    if c.mlp == "swiglu":
+        mlp: nn.Module = palm.SwiGLU(c.d_model, palm.swiglu_hidden(c.d_model), bias=c.bias)
+    else:
+        mlp = nn.Sequential(
+            nn.Linear(c.d_model, c.d_ff, bias=c.bias), nn.GELU(), nn.Linear(c.d_ff, c.d_model, bias=c.bias)
+        )
+    block = palm.ParallelBlock if c.parallel else SerialBlock
+    return block(c.d_model, attn, mlp, bias=c.bias)
+
+
 class FlexGPT(nn.Module):
     """TinyGPT with the choices of a `FlexConfig`: ids (B, T) to logits (B, T, V), embeddings tied."""
 
@@ -97,21 +112,8 @@ class FlexGPT(nn.Module):
         self.tok_emb = nn.Embedding(c.vocab_size, c.d_model)
         if c.pos == "learned":
             self.pos_emb = nn.Embedding(c.context, c.d_model)
-        self.blocks = nn.ModuleList(self._block(c) for _ in range(c.n_layers))
+        self.blocks = nn.ModuleList(make_block(c) for _ in range(c.n_layers))
         self.ln_f = nn.LayerNorm(c.d_model, bias=c.bias)
-
-    @staticmethod
-    def _block(c: FlexConfig) -> nn.Module:
-        attention = palm.MultiQueryAttention if c.mqa else FlexAttention
-        attn = attention(c.d_model, c.n_heads, bias=c.bias, rope=c.pos == "rope")
-        if c.mlp == "swiglu":
-            mlp: nn.Module = palm.SwiGLU(c.d_model, palm.swiglu_hidden(c.d_model), bias=c.bias)
-        else:
-            mlp = nn.Sequential(
-                nn.Linear(c.d_model, c.d_ff, bias=c.bias), nn.GELU(), nn.Linear(c.d_ff, c.d_model, bias=c.bias)
-            )
-        block = palm.ParallelBlock if c.parallel else SerialBlock
-        return block(c.d_model, attn, mlp, bias=c.bias)
 
     def forward(self, idx: Tensor) -> Tensor:
         length = idx.shape[1]

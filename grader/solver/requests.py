@@ -228,6 +228,26 @@ def flex_logits(choices: dict, state: dict[str, Tensor], inputs: list[Tensor]) -
         return [model(idx) for idx in inputs]
 
 
+def flex_alternating(choices: dict, states: list[dict[str, Tensor]], inputs: list[Tensor]) -> list[Tensor]:
+    """Logits of several of the lab's models that exist at once: each input goes through the model of its place."""
+    lab = importlib.import_module("train_lab")
+    models = [lab.make_flex(lab.FlexConfig(**choices), seed=0) for _ in states]
+    for model, state in zip(models, states):
+        load_by_name(model, state)
+    with torch.no_grad():
+        return [model(idx) for model, idx in zip(models, inputs)]
+
+
+def flex_block(choices: dict, state: dict[str, Tensor], x: Tensor) -> Tensor:
+    """The output of one block of the lab's model, alone."""
+    lab = importlib.import_module("train_lab")
+    with torch.random.fork_rng(devices=[]):
+        block = lab.make_block(lab.FlexConfig(**choices))
+    load_by_name(block, state)
+    with torch.no_grad():
+        return block(x)
+
+
 def flex_bits(choices: dict, state: dict[str, Tensor], data: Tensor) -> float:
     """Bits per character of the lab's model with the parameters of `state`."""
     lab = importlib.import_module("train_lab")

@@ -1,0 +1,136 @@
+"""Hidden tests of `ablation`: the student's modules together, with trained weights, and trained from scratch.
+
+`ablation_bounds.json` and `ablation_weights.safetensors` are made by `python tests/hidden/ablation_bounds.py`.
+"""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from comparing import either
+from exercises.checks import Check
+from fm_world import ALPHABET, build_world
+from safetensors.torch import load_file
+from tiny_gpt import CharTokenizer
+from torch.nn import functional as F
+
+HERE = Path(__file__).parent
+BOUNDS = json.loads((HERE / "ablation_bounds.json").read_text(encoding="utf-8"))
+VARIANTS = BOUNDS["weights"]
+TRAINED = BOUNDS["training"]["variants"]
+SMALL = {"n_layers": 2, "d_model": 12, "n_heads": 3, "d_ff": 16, "context": 32, "vocab_size": 9}
+
+
+@pytest.fixture(scope="module")
+def texts():
+    """Training and validation text as ids."""
+    world, tokenizer = build_world(), CharTokenizer(ALPHABET)
+    return [torch.tensor(tokenizer.encode(text)) for text in (world.train_text(), world.val_text())]
+
+
+@pytest.fixture(scope="module")
+def weights():
+    return load_file(HERE / "ablation_weights.safetensors")
+
+
+def own(state, prefix):
+    return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
+
+
+def bits(logits, targets):
+    return float(F.cross_entropy(logits.flatten(0, 1), targets.flatten())) / math.log(2)
+
+
+def composed_logits(student, choices, state, idx):
+    """The model block by block, each block built and called alone."""
+    x = state["tok_emb.weight"][idx]
+    if "pos_emb.weight" in state:
+        x = x + state["pos_emb.weight"][: idx.shape[1]]
+    layer = 0
+    while block := own(state, f"blocks.{layer}."):
+        x = student.ask("flex_block", choices, block, x)
+        layer += 1
+    x = F.layer_norm(x, x.shape[-1:], state["ln_f.weight"], state.get("ln_f.bias"))
+    return x @ state["tok_emb.weight"].T
+
+
+def dropped_in(student, weights, texts, variant):
+    """Bits per character of the student's model with trained weights: the stored figure, or the composed model's."""
+    torch.set_default_dtype(torch.float32)
+    figures = VARIANTS[variant]
+    choices, state = figures["choices"], own(weights, f"{variant}/")
+    data = texts[1][: BOUNDS["characters"]]
+    check = Check(f"eval_bpc(make_flex(FlexConfig({choices})), validation text) with trained weights", safe=True)
+    actual = student.ask("flex_bits", choices, state, data)
+    windows = (len(data) - 1) // 96
+    idx, targets = data[: windows * 96].view(-1, 96), data[1 : windows * 96 + 1].view(-1, 96)
+    words = "the bits per character", "每字符比特数"
+    either(
+        lambda: check.number(actual, figures["bits_per_char"], *words, 2e-5),
+        lambda: check.number(actual, bits(composed_logits(student, choices, state, idx), targets), *words, 2e-5),
+    )
+    return math.isclose(actual, figures["bits_per_char"], rel_tol=2e-5)
+
+
+@pytest.mark.weight(2)
+@pytest.mark.parametrize("variant", list(VARIANTS))
+def test_trained_weights_dropped_in(student, weights, texts, variant):
+    dropped_in(student, weights, texts, variant)
+
+
+@pytest.mark.weight(2)
+def test_two_models_at_once(student, draw):
+    """Neither the other model's weights nor its last call may show."""
+    choices = VARIANTS["all"]["choices"] | SMALL
+    shapes = {name: tuple(value.shape) for name, value in small_state(choices).items()}
+    states = [draw.state(shapes) for _ in range(2)]
+    inputs = [draw.ids(2, 7, vocab_size=9), draw.ids(2, 7, vocab_size=9)]
+    check = Check("two models of make_flex(FlexConfig(all choices)), called in turn", safe=True)
+    together = student.ask("flex_alternating", choices, states, inputs)
+    for number, (logits, state, idx) in enumerate(zip(together, states, inputs), 1):
+        alone = composed_logits(student, choices, state, idx)
+        check.value(logits, alone, f"the logits of model {number}", f"模型 {number} 的 logits")
+
+
+def small_state(choices):
+    """The parameters that the model of these choices must have, by name."""
+    d, hidden, kv = choices["d_model"], (16 * choices["d_model"] + 3) // 6, choices["d_model"] // choices["n_heads"]
+    block = {
+        "ln.weight": (d,),
+        "attn.q_proj.weight": (d, d),
+        "attn.k_proj.weight": (kv, d),
+        "attn.v_proj.weight": (kv, d),
+        "attn.out_proj.weight": (d, d),
+        "mlp.gate.weight": (hidden, d),
+        "mlp.up.weight": (hidden, d),
+        "mlp.down.weight": (d, hidden),
+    }
+    names = {f"blocks.{i}.{name}": shape for i in range(choices["n_layers"]) for name, shape in block.items()}
+    return {n: torch.empty(s) for n, s in ({"tok_emb.weight": (9, d), "ln_f.weight": (d,)} | names).items()}
+
+
+@pytest.mark.train
+@pytest.mark.weight(4)
+@pytest.mark.parametrize("variant", list(TRAINED))
+def test_short_training(student, weights, texts, variant):
+    """Bits per character after a short training from scratch, relative to the stored baseline.
+
+    A variant whose modules are wrong has cost its points there; it isn't trained.
+    """
+    figures, settings = TRAINED[variant], BOUNDS["training"]
+    if not dropped_in(student, weights, texts, variant):
+        return
+    torch.set_default_dtype(torch.float32)
+    choices = VARIANTS[variant]["choices"]
+    arguments = settings["steps"], settings["batch_size"], settings["seed"]
+    actual = student.ask("flex_train", choices, *texts, *arguments)
+    difference = actual - settings["baseline"]["mean"]
+    check = Check("train_flex(make_flex(FlexConfig({})), …, steps={}, batch_size={})".format(choices, *arguments[:2]), safe=True)
+    check.that(
+        figures["lower"] <= difference <= figures["upper"],
+        f"after training, the bits per character minus the baseline's are {difference:+.3f}; "
+        f"they should lie between {figures['lower']:+.3f} and {figures['upper']:+.3f}",
+        f"训练之后，每字符比特数减去基线为 {difference:+.3f}，应在 {figures['lower']:+.3f} 与 {figures['upper']:+.3f} 之间",
+    )
