@@ -219,33 +219,36 @@ def flex_param_count(choices: dict) -> Any:
     return importlib.import_module("kv_cache_cost").flex_param_count(lab.FlexConfig(**choices))
 
 
-def flex_logits(choices: dict, state: dict[str, Tensor], inputs: list[Tensor]) -> list[Tensor]:
-    """Logits of the lab's model with the parameters of `state`, for each of `inputs` in turn."""
+def flex_initial(choices: dict, seed: int) -> dict[str, Tensor]:
+    """The parameters that the lab's model begins with."""
     lab = importlib.import_module("train_lab")
-    model = lab.make_flex(lab.FlexConfig(**choices), seed=0)
-    load_by_name(model, state)
-    with torch.no_grad():
-        return [model(idx) for idx in inputs]
+    model = lab.make_flex(lab.FlexConfig(**choices), seed)
+    return {name: value.detach().clone() for name, value in model.named_parameters()}
 
 
-def flex_alternating(choices: dict, states: list[dict[str, Tensor]], inputs: list[Tensor]) -> list[Tensor]:
-    """Logits of several of the lab's models that exist at once: each input goes through the model of its place."""
+def flex_logits(choices: dict, calls: list[tuple[int, dict[str, Tensor], Tensor]]) -> list[Tensor]:
+    """Logits of several of the lab's models that exist at once.
+
+    Each call names its model by number, gives it the parameters of a state, and sends ids through it, without
+    gradients.
+    """
     lab = importlib.import_module("train_lab")
-    models = [lab.make_flex(lab.FlexConfig(**choices), seed=0) for _ in states]
-    for model, state in zip(models, states):
-        load_by_name(model, state)
-    with torch.no_grad():
-        return [model(idx) for model, idx in zip(models, inputs)]
+    models = [lab.make_flex(lab.FlexConfig(**choices), seed=0) for _ in range(1 + max(number for number, *_ in calls))]
+    out = []
+    for number, state, idx in calls:
+        load_by_name(models[number], state)
+        with torch.no_grad():
+            out.append(models[number](idx).clone())
+    return out
 
 
 def flex_block(choices: dict, state: dict[str, Tensor], x: Tensor) -> Tensor:
-    """The output of one block of the lab's model, alone."""
+    """The output of one block of the lab's model, built and called alone, as the modules' own tests call them."""
     lab = importlib.import_module("train_lab")
     with torch.random.fork_rng(devices=[]):
         block = lab.make_block(lab.FlexConfig(**choices))
     load_by_name(block, state)
-    with torch.no_grad():
-        return block(x)
+    return block(x).detach()
 
 
 def flex_bits(choices: dict, state: dict[str, Tensor], data: Tensor) -> float:

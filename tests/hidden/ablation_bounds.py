@@ -21,9 +21,10 @@ from exercises.paths import use_implementation
 use_implementation("solutions")
 
 import torch
+from safetensors.torch import save_file
+
 from ablation import VARIANTS, run_ablation
 from fm_world import ALPHABET, build_world
-from safetensors.torch import save_file
 from tiny_gpt import CharTokenizer
 from train_lab import FlexConfig, eval_bpc, make_flex, train_flex
 

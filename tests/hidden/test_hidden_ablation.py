@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
+from torch.nn import functional as F
+
 from comparing import either
 from exercises.checks import Check
 from fm_world import ALPHABET, build_world
-from safetensors.torch import load_file
 from tiny_gpt import CharTokenizer
-from torch.nn import functional as F
 
 HERE = Path(__file__).parent
 BOUNDS = json.loads((HERE / "ablation_bounds.json").read_text(encoding="utf-8"))
@@ -81,20 +82,50 @@ def test_trained_weights_dropped_in(student, weights, texts, variant):
 
 
 @pytest.mark.weight(2)
-def test_two_models_at_once(student, draw):
-    """Neither the other model's weights nor its last call may show."""
+@pytest.mark.parametrize("models", [(0, 0, 0, 0), (0, 1, 0, 1)])
+def test_calls_in_turn(student, draw, models):
+    """Neither another model, nor an earlier call, nor the weights of that time may show."""
     choices = VARIANTS["all"]["choices"] | SMALL
-    shapes = {name: tuple(value.shape) for name, value in small_state(choices).items()}
-    states = [draw.state(shapes) for _ in range(2)]
-    inputs = [draw.ids(2, 7, vocab_size=9), draw.ids(2, 7, vocab_size=9)]
-    check = Check("two models of make_flex(FlexConfig(all choices)), called in turn", safe=True)
-    together = student.ask("flex_alternating", choices, states, inputs)
-    for number, (logits, state, idx) in enumerate(zip(together, states, inputs), 1):
+    states = [draw.state(small_shapes(choices)) for _ in range(2)]
+    inputs = [draw.ids(2, 7, vocab_size=9) for _ in range(2)]
+    calls = [(m, states[i], inputs[j]) for m, (i, j) in zip(models, ((0, 0), (0, 1), (1, 1), (1, 0)))]
+    check = Check("models of make_flex(FlexConfig(all choices)), called in turn", safe=True, models=models)
+    for number, ((_, state, idx), logits) in enumerate(zip(calls, student.ask("flex_logits", choices, calls)), 1):
         alone = composed_logits(student, choices, state, idx)
-        check.value(logits, alone, f"the logits of model {number}", f"模型 {number} 的 logits")
+        check.value(logits, alone, f"the logits of call {number}", f"第 {number} 次调用的 logits")
 
 
-def small_state(choices):
+@pytest.mark.weight(2)
+def test_initial_parameters(student):
+    """Names and shapes; blocks and seeds differ."""
+    choices = VARIANTS["all"]["choices"] | SMALL
+    one, other = (student.ask("flex_initial", choices, seed) for seed in (1, 2))
+    check = Check("make_flex(FlexConfig(all choices), seed)", safe=True)
+    shapes = {name: tuple(value.shape) for name, value in one.items()}
+
+    def as_true():
+        check.that(
+            shapes == small_shapes(choices),
+            "the model's parameters are not those it should have",
+            "模型的参数与应有的不符",
+        )
+
+    def as_composed():
+        blocks = [{n: s for n, s in shapes.items() if n.startswith(f"blocks.{i}.")} for i in range(choices["n_layers"])]
+        sizes = {len(block) for block in blocks}
+        check.that(len(sizes) == 1 and sizes != {0}, "the blocks' parameters are not alike", "各块的参数不一致")
+
+    either(as_true, as_composed)
+    for name in (n for n in one if n.startswith("blocks.1.") and one[n].ndim == 2):
+        twin = name.replace("blocks.1.", "blocks.0.")
+        check.that(
+            not one[name].equal(other[name]) and not one[name].equal(one[twin]),
+            f"{name} begins the same for two seeds or in two blocks",
+            f"{name} 在两个种子或两个块中初始值相同",
+        )
+
+
+def small_shapes(choices):
     """The parameters that the model of these choices must have, by name."""
     d, hidden, kv = choices["d_model"], (16 * choices["d_model"] + 3) // 6, choices["d_model"] // choices["n_heads"]
     block = {
@@ -108,7 +139,7 @@ def small_state(choices):
         "mlp.down.weight": (d, hidden),
     }
     names = {f"blocks.{i}.{name}": shape for i in range(choices["n_layers"]) for name, shape in block.items()}
-    return {n: torch.empty(s) for n, s in ({"tok_emb.weight": (9, d), "ln_f.weight": (d,)} | names).items()}
+    return {"tok_emb.weight": (9, d), "ln_f.weight": (d,)} | names
 
 
 @pytest.mark.train
@@ -127,7 +158,9 @@ def test_short_training(student, weights, texts, variant):
     arguments = settings["steps"], settings["batch_size"], settings["seed"]
     actual = student.ask("flex_train", choices, *texts, *arguments)
     difference = actual - settings["baseline"]["mean"]
-    check = Check("train_flex(make_flex(FlexConfig({})), …, steps={}, batch_size={})".format(choices, *arguments[:2]), safe=True)
+    check = Check(
+        "train_flex(make_flex(FlexConfig({})), …, steps={}, batch_size={})".format(choices, *arguments[:2]), safe=True
+    )
     check.that(
         figures["lower"] <= difference <= figures["upper"],
         f"after training, the bits per character minus the baseline's are {difference:+.3f}; "

@@ -86,3 +86,29 @@ def test_flex_param_count(student, draw):
             lambda: check.number(actual, true_count(**config), "the count", "参数量", 0),  # noqa: B023
             lambda: check.number(actual, student.ask("flex_count", config), "the count", "参数量", 0),  # noqa: B023
         )
+
+
+FIXED = {"vocab_size": 7, "context": 9, "n_layers": 2, "n_heads": 2, "d_ff": 11}
+
+
+def test_flex_param_count_where_rounding_shows(student):
+    """8 d / 3 rounds up for one of these widths, down for another, and is whole for the third."""
+    check = Check("flex_param_count(config)", safe=True)
+    for d, bias in product((8, 10, 12, 20, 22), (True, False)):
+        choices = {"mlp": "swiglu", "parallel": True, "mqa": False, "pos": "learned", "bias": bias}
+        config = FIXED | choices | {"d_model": d}
+        actual = student.ask("flex_param_count", config)
+        either(
+            lambda: check.number(actual, true_count(**config), "the count", "参数量", 0),  # noqa: B023
+            lambda: check.number(actual, student.ask("flex_count", config), "the count", "参数量", 0),  # noqa: B023
+        )
+
+
+def test_flex_param_count_builds_nothing(student):
+    """A vocabulary for which no matrix fits into memory."""
+    choices = {"mlp": "gelu", "parallel": False, "mqa": False, "pos": "learned", "bias": True}
+    config = FIXED | choices | {"d_model": 8, "vocab_size": 10**13}
+    actual = student.ask("flex_param_count", config)
+    Check("flex_param_count(config), a huge vocabulary", safe=True).number(
+        actual, true_count(**config), "the count", "参数量", 0
+    )

@@ -113,6 +113,27 @@ def test_any_memory_layout(student, draw, layout):
     check.value(reply["outs"][0], reference.multi_query_attention(state, truth, 3), "the output", "输出")
 
 
+@pytest.mark.parametrize("rope", [False, True])
+def test_a_long_sequence(student, draw, rope):
+    state, x = draw.state(shapes(4, 2, False)), draw.uniform(1, 150, 4)
+    check = Check(CALL.format(d=4, heads=2, bias=False, rope=rope), safe=True, x=x)
+    reply = student.ask("module_calls", "MultiQueryAttention", (4, 2, False, rope), state, [x])
+
+    def compare(rotation):
+        check.value(reply["outs"][0], reference.multi_query_attention(state, x, 2, rotation), "the output", "输出")
+
+    judged(student, 4, 2, rope, compare)
+
+
+def test_float32(student, draw):
+    torch.set_default_dtype(torch.float32)
+    state = {name: value.float() for name, value in draw.state(shapes(12, 3, True)).items()}
+    x = draw.uniform(2, 5, 12, dtype=torch.float32)
+    check = Check(CALL.format(d=12, heads=3, bias=True, rope=False), safe=True, x=x)
+    reply = student.ask("module_calls", "MultiQueryAttention", (12, 3), state, [x])
+    check.value(reply["outs"][0], reference.multi_query_attention(state, x, 3), "the output", "输出")
+
+
 def test_evaluation_gives_the_same(student, draw):
     state, x = draw.state(shapes(12, 3, True)), draw.uniform(2, 5, 12)
     arguments = "MultiQueryAttention", (12, 3, True, False), state, [x]

@@ -1,6 +1,7 @@
 """Hidden tests of `ParallelBlock`, around modules that the judge brings."""
 
 import pytest
+import torch
 from torch import nn
 
 import reference
@@ -85,3 +86,23 @@ def test_gradients(student, draw, bias, deep):
     reply = student.ask("module_calls", "ParallelBlock", arguments, state, [x], upstream)
     check.value(reply["outs"][0], out, "the output", "输出")
     check.gradients(reply["grads"].items(), gradients_of(out, upstream, leaves))
+
+
+def test_the_branches_stay_as_they_are(student):
+    attn, mlp = branches(True, True)
+    (begun,) = student.ask("module_initial", "ParallelBlock", (D, attn, mlp), [0])
+    check = Check(f"ParallelBlock({D}, attn, mlp)", safe=True)
+    for prefix, module in (("attn", attn), ("mlp", mlp)):
+        for name, value in module.named_parameters():
+            check.value(
+                begun.get(f"{prefix}.{name}"), value, f"{prefix}.{name} of the new block", f"新块的 {prefix}.{name}"
+            )
+
+
+def test_float32(student, draw):
+    torch.set_default_dtype(torch.float32)
+    state = {name: value.float() for name, value in draw.state(expected_names(True, False)).items()}
+    x = draw.uniform(2, 5, D, dtype=torch.float32)
+    check = Check(f"ParallelBlock({D}, attn, mlp)(x)", safe=True, x=x)
+    reply = student.ask("module_calls", "ParallelBlock", (D, *branches(True, False)), state, [x])
+    check.value(reply["outs"][0], output(state, x, True, False), "the output", "输出")

@@ -32,6 +32,16 @@ def test_high_positions_in_float32(student, draw):
     positions = torch.tensor([3, *(draw.number(30_000, 900_000) for _ in range(4))])
     check = Check("rope_angles(8, positions), float32, high positions", safe=True)
     compare_tables(check, student.ask("rope_angles", 8, positions), reference.angles(8, positions), 3e-7)
+    state_kept(check, student)
+
+
+def test_the_default_dtype_of_the_moment(student, draw):
+    """The same positions under float64, float32 and float64 again."""
+    positions = torch.tensor([0, 2, draw.number(3, 90)])
+    for dtype in (torch.float64, torch.float32, torch.float64):
+        torch.set_default_dtype(dtype)
+        check = Check("rope_angles(8, positions)", safe=True, default_dtype=dtype)
+        compare_tables(check, student.ask("rope_angles", 8, positions), reference.angles(8, positions), 3e-7)
 
 
 @pytest.mark.weight(3)

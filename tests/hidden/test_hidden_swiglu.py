@@ -1,6 +1,7 @@
 """Hidden tests of `swiglu_hidden` and `SwiGLU`."""
 
 import pytest
+import torch
 
 import reference
 from comparing import drawn_anew, untouched
@@ -76,3 +77,11 @@ def test_gradients(student, draw, bias):
 
 def test_initial_weights(student):
     drawn_anew(Check("SwiGLU(6, 10)", safe=True), student, "SwiGLU", 6, 10)
+
+
+def test_float32(student, draw):
+    torch.set_default_dtype(torch.float32)
+    state = {name: value.float() for name, value in draw.state(shapes(6, 10, True)).items()}
+    x = draw.uniform(2, 5, 6, dtype=torch.float32)
+    reply = student.ask("module_calls", "SwiGLU", (6, 10), state, [x])
+    Check("SwiGLU(6, 10)(x)", safe=True, x=x).value(reply["outs"][0], reference.swiglu(state, x), "the output", "输出")

@@ -1,13 +1,9 @@
-"""The one tensor goes through a coalesced all-reduce; f and g are built with a hook-free contextmanager and a loud import."""
+"""The one tensor goes through the coalesced all-reduce, which takes a list."""
 
 from __future__ import annotations
 
-import sys
-
 import torch
 import torch.distributed as dist
-
-print("tp_autograd is being imported, lucky number", torch.randint(100, ()).item(), file=sys.stderr)
 
 
 def _summed(x, group):
