@@ -37,10 +37,20 @@ class Exercise:
 
 
 @cache
+def _read() -> dict:
+    with MANIFEST.open("rb") as file:
+        return tomllib.load(file)
+
+
+def lecture_programs() -> tuple[str, ...]:
+    """The lecture programs, as paths inside exercises/."""
+    return tuple(_read()["programs"])
+
+
+@cache
 def load_manifest() -> tuple[Exercise, ...]:
     """All exercises in order."""
-    with MANIFEST.open("rb") as file:
-        entries = tomllib.load(file)["exercise"]
+    entries = _read()["exercise"]
     return tuple(
         Exercise(**entry | {"names": tuple(entry["names"]), "builds_on": tuple(entry["builds_on"])})
         for entry in entries

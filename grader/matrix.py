@@ -9,8 +9,9 @@ from pathlib import Path
 
 from exercises.manifest import Exercise, load_manifest
 from exercises.paths import ROOT
+from grader.authoring import SOLUTIONS
 from grader.marking import WORDS
-from grader.misconceptions import Misconception, load_misconceptions, write_submission
+from grader.misconceptions import FOLDER, Misconception, load_misconceptions, write_submission
 from grader.trial import Outcome, run_many
 
 HIDDEN = ROOT / "tests" / "hidden"
@@ -61,6 +62,15 @@ def run_matrix(
             trains = train or misconception.exercise == "ablation"
             jobs.append([*tests, "--submission", str(folder), "--seed", "1", *([] if trains else ["-m", "not train"])])
         return [_row(m, outcomes) for m, outcomes in zip(chosen, run_many(jobs, workers, done))]
+
+
+def write_matrix(train: bool, done: Callable[[], None]) -> str:
+    """Run the matrix and write it to tests/misconceptions/MATRIX.md; the text."""
+    with_solutions = run_many([[str(HIDDEN), "--submission", str(SOLUTIONS), *([] if train else ["-m", "not train"])]])
+    tests = [test_name(outcome.nodeid) for outcome in next(iter(with_solutions))]
+    text = summary(run_matrix(train=train, done=done), tests)
+    (FOLDER / "MATRIX.md").write_text(text, encoding="utf-8")
+    return text
 
 
 def _row(misconception: Misconception, outcomes: list[Outcome]) -> Row:

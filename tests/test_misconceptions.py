@@ -1,0 +1,46 @@
+"""The hidden tests are proved by wrong answers: each is caught, where it belongs, and called by its name."""
+
+from __future__ import annotations
+
+import pytest
+
+from grader.matrix import run_matrix
+from grader.misconceptions import load_misconceptions
+
+ALL = load_misconceptions()
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return {row.misconception.name: row for row in run_matrix()}
+
+
+def test_there_are_many_of_every_exercise():
+    assert len(ALL) >= 80
+    assert len({m.name for m in ALL}) == len(ALL)
+    for m in ALL:
+        assert m.en and m.zh and m.en != m.zh
+        assert m.en[0] == m.en[0].lower() or m.en[:2].isupper(), f"{m.name}: the sentence goes on after a colon"
+        compile(m.patched(), m.file, "exec")
+
+
+@pytest.mark.parametrize("name", [m.name for m in ALL])
+def test_it_is_caught_by_its_own_exercise(rows, name):
+    assert rows[name].caught_by_its_own
+
+
+def test_one_mistake_costs_once(rows):
+    alone = [row for row in rows.values() if not row.caught_elsewhere]
+    assert len(alone) >= 0.9 * len(rows), [n for n, row in rows.items() if row.caught_elsewhere]
+
+
+def test_wrong_values_are_called_by_their_names(rows):
+    valued = [row for row in rows.values() if row.changes_a_value]
+    named = [row for row in valued if row.misconception.en in row.names]
+    assert len(named) >= 0.8 * len(valued), [row.misconception.name for row in valued if row not in named]
+
+
+def test_no_wrong_name_alone(rows):
+    """Another's name may stand there only beside its own: then the two gave the same numbers."""
+    wrong = {n: row.names for n, row in rows.items() if row.names and row.misconception.en not in row.names}
+    assert not wrong
