@@ -7,10 +7,6 @@ import sys
 
 from rich.progress import Progress
 
-from exercises.paths import use_implementation
-
-use_implementation()  # the machinery imports lecture01 and given code by bare name, as lectures do
-
 from grader.authoring import AuthoringError, write_stubs
 from grader.fingerprints import write_fingerprints
 from grader.matrix import write_matrix

@@ -14,13 +14,12 @@ def _named(**values):
     return list(values.values())
 
 
-def _product(names, factor, *args, **kwargs):
-    return factor * prod(_named(**dict(zip(names, args)), **kwargs))
+def _product(names, factor, *args):
+    return factor * prod(_named(**dict(zip(names, args))))
 
 
-activation_bytes = lambda *a, **k: _product(
-    ("tokens", "d_model", "bytes_per_element"), 1, *a, *([] if len(a) > 2 or k else [2]), **k
-)
+_bytes = partial(_product, ("tokens", "d_model", "bytes_per_element"), 1)
+activation_bytes = lambda *args: _bytes(*[*args, 2][:3])
 
 
 def _ring(count, message_bytes, t):
