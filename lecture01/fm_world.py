@@ -22,7 +22,7 @@ Item = TypeVar("Item")
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 CODE_SIGNS = LETTERS + LETTERS.upper() + "0123456789"
-ALPHABET = "\n " + CODE_SIGNS + ".,:;?\"+-*=<>()"
+ALPHABET = "\n " + CODE_SIGNS + '.,:;?"+-*=<>()'
 
 TRAIN_CHARS = 200_000
 VAL_CHARS = 10_000
@@ -161,9 +161,7 @@ def new_names(dice: Dice, n: int, endings: Sequence[str]) -> list[str]:
     return list(names)
 
 
-def make_lines(
-    dice: Dice, people: list[Entry], places: list[Entry], n_chars: int, told: Collection[str]
-) -> list[str]:
+def make_lines(dice: Dice, people: list[Entry], places: list[Entry], n_chars: int, told: Collection[str]) -> list[str]:
     """Lines that are not in `told`, as many as give `n_chars` characters (the last line may go beyond)."""
     lines: list[str] = []
     size = 0
@@ -208,7 +206,9 @@ def story(dice: Dice, people: list[Entry], places: list[Entry]) -> str:
     things = dice.deal(THINGS, 2)
     i = dice.below(2)
     question = dice.pick((f"Who has the {things[i]}?", f"What does {names[i]} have?"))
-    return f"{names[0]} has the {things[0]} and {names[1]} has the {things[1]}. {question} {names[i]} has the {things[i]}."
+    return (
+        f"{names[0]} has the {things[0]} and {names[1]} has the {things[1]}. {question} {names[i]} has the {things[i]}."
+    )
 
 
 # Exercises

@@ -6,10 +6,21 @@ Shapes: B sequences, T positions, d width, H heads, hd = d / H, F hidden width o
 from __future__ import annotations
 
 import math
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+import checkpoint
+
+if TYPE_CHECKING:
+    from fm_world import World
+
+SHIPPED = Path(__file__).resolve().parent / "base_model.safetensors"  # for build_world(0) and all of its ALPHABET
+CACHE = SHIPPED.parent / ".cache"  # base models of other worlds
 
 
 class CharTokenizer:
@@ -139,3 +150,50 @@ def bits_per_char(model: nn.Module, data: Tensor, T: int = 96) -> float:
             nats += F.cross_entropy(model(x).flatten(0, 1), y.flatten(), reduction="sum").item()
     model.train(was_training)
     return nats / (windows * T) / math.log(2)
+
+
+def load_or_train_base_model(world: World, tok: CharTokenizer) -> tuple[TinyGPT, dict[str, Any]]:
+    """The trained base model for `world`, in eval mode with parameters that require gradients, and where it is from.
+
+    A checkpoint is taken if its fingerprint says that it was trained on this world with this tokenizer and this model:
+    the shipped one, else one in the cache folder. Otherwise the model is trained, which takes a few minutes, and
+    cached. A checkpoint that is damaged or belongs elsewhere is reported on stderr and not used.
+
+    The dict has "source" ("shipped", "cache" or "trained"), "path" (None if the model could not be cached),
+    "fingerprint", "val_bits_per_char" (measured after training) and "steps".
+    """
+    with torch.random.fork_rng(devices=[]):  # building a model draws from the global random state
+        model = TinyGPT(tok.vocab_size).float()
+    alphabet = tok.decode(range(tok.vocab_size))
+    fingerprint = checkpoint.fingerprint(world.train_text(), world.val_text(), alphabet, model)
+    cached = CACHE / f"{fingerprint[:16]}.safetensors"
+    for source, path in (("shipped", SHIPPED), ("cache", cached)):
+        try:
+            state, metadata = checkpoint.load(path, fingerprint, model.state_dict())
+        except FileNotFoundError:
+            continue
+        except (OSError, checkpoint.CheckpointError) as error:
+            print(f"Base model: {error}, so this checkpoint is not used.", file=sys.stderr)
+            continue
+        model.load_state_dict(state)
+        return model.eval(), _info(source, path, metadata)
+
+    from train_base_model import train_base_model  # here, because it imports this module, and rich, which takes time
+
+    model, metadata = train_base_model(world, tok)
+    try:
+        checkpoint.save(cached, model.state_dict(), metadata)
+    except OSError as error:
+        print(f"Base model: it can't be cached and will be trained again next time ({error}).", file=sys.stderr)
+        return model, _info("trained", None, metadata)
+    return model, _info("trained", cached, metadata)
+
+
+def _info(source: str, path: Path | None, metadata: dict[str, str]) -> dict[str, Any]:
+    return {
+        "source": source,
+        "path": path,
+        "fingerprint": metadata["fingerprint"],
+        "val_bits_per_char": float(metadata["val_bits_per_char"]),
+        "steps": int(metadata["steps"]),
+    }

@@ -1,6 +1,5 @@
 """The lab of lecture 10: configurations, training, and the ablation in several processes."""
 
-
 from __future__ import annotations
 
 import os
@@ -13,18 +12,12 @@ from pathlib import Path
 import pytest
 import torch
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from exercises.paths import use_implementation
-
-use_implementation("solutions")
-
 import ablation
 from ablation import VARIANTS, VariantError, run_ablation, train_variant
 from tiny_gpt import TinyGPT
 from train_lab import WINDOW, FlexConfig, count_params, eval_bpc, make_flex, train_flex
 
+ROOT = Path(__file__).resolve().parents[1]
 SOLUTION = (ROOT / "solutions" / "lecture10" / "palm_modules.py").read_text(encoding="utf-8")
 
 

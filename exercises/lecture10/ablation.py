@@ -22,13 +22,14 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 
-import palm_modules
 import torch
-from fm_world import ALPHABET, build_world
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from tiny_gpt import CharTokenizer
 from torch import Tensor
+
+import palm_modules
+from fm_world import ALPHABET, build_world
+from tiny_gpt import CharTokenizer
 from train_lab import FlexConfig, count_params, eval_bpc, make_flex, train_flex
 
 # What each variant changes in a `FlexConfig`; the baseline is the base model of lecture 1.

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import palm_modules as palm
 import torch
-from fm_world import ALPHABET
-from tiny_gpt import bits_per_char
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+import palm_modules as palm
+from fm_world import ALPHABET
+from tiny_gpt import bits_per_char
 
 WINDOW = 96  # training targets a sequence, as in bits_per_char
 CHOICES = {"mlp": ("gelu", "swiglu"), "pos": ("learned", "rope")}

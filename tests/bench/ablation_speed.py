@@ -32,10 +32,11 @@ LEARNING_RATE = 3e-3
 def plain_loop(steps: int) -> None:
     """The trainings of the ablation, one after another with two threads."""
     import torch
+    from torch.nn import functional as F
+
     from ablation import VARIANTS
     from fm_world import ALPHABET, build_world
     from tiny_gpt import CharTokenizer
-    from torch.nn import functional as F
     from train_lab import WINDOW, FlexConfig, eval_bpc, make_flex
 
     torch.set_num_threads(2)

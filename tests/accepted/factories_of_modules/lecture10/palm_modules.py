@@ -40,7 +40,7 @@ class _Tables:
     def rotate(*args):
         x, cos, sin = args
         other = torch.roll(x, x.shape[-1] // 2, dims=-1)  # (b, a)
-        sign = torch.ones(2, dtype=x.dtype).copysign(torch.tensor([-1.0, 1.0])).repeat_interleave(x.shape[-1] // 2)
+        sign = x.new_tensor([-1, 1]).repeat_interleave(x.shape[-1] // 2)
         return x * cos.tile(2) + sign * other * sin.tile(2)
 
 

@@ -3,18 +3,17 @@
 
 from __future__ import annotations
 
-from math import *
 from torch import *
 from torch.nn import *
 from torch.nn.functional import *
 
-EIGHT_THIRDS = 8 / 3
+EIGHT = 8
 BASE: "float" = 1e4
 NEGATIVE = -1e30
 
 
 def swiglu_hidden(d_model: "int") -> "int":
-    return int(floor(EIGHT_THIRDS * d_model + 0.5)) if d_model else 0
+    return (EIGHT * d_model + 1) // 3  # torch has its own int and round, and the stars brought them
 
 
 class SwiGLU(Module):

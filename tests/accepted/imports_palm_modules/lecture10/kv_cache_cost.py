@@ -1,0 +1,32 @@
+"""Takes swiglu_hidden from another student file, palm_modules.py, and every function is a lambda with *args."""
+# ruff: noqa: E731
+
+import dataclasses
+
+from palm_modules import swiglu_hidden
+
+kv_cache_bytes_per_token = lambda *args: 2 * args[0] * args[1] * args[2] * (args[3] if len(args) > 3 else 2)
+kv_cache_bytes = lambda context, batch, *args: context * batch * kv_cache_bytes_per_token(*args)
+kv_cache_bytes_per_token_per_rank = lambda layers, n_heads, kv_heads, head_dim, t, *size: kv_cache_bytes_per_token(
+    layers, -(-kv_heads // t), head_dim, *size
+)
+break_even_tokens = lambda param_bytes, *args: param_bytes / kv_cache_bytes_per_token(*args)
+
+
+class Count:
+    """A callable that keeps a tally."""
+
+    def __call__(self, config):
+        c = dataclasses.asdict(config)
+        d, one = c["d_model"], int(c["bias"])
+        width = d // c["n_heads"] if c["mqa"] else d
+        inner, into = (swiglu_hidden(d), 2) if c["mlp"] == "swiglu" else (c["d_ff"], 1)
+        tally = [(c["vocab_size"], d), (c["context"] * (c["pos"] == "learned"), d), (1 + one, d)]
+        for _ in range(c["n_layers"]):
+            tally += 2 * [(d + one, d)] + 2 * [(d + one, width)]
+            tally += into * [(d + one, inner)] + [(inner + one, d)]
+            tally += (1 if c["parallel"] else 2) * [(1 + one, d)]
+        return sum(rows * columns for rows, columns in tally)
+
+
+flex_param_count = Count()
