@@ -9,8 +9,8 @@ def kv_cache_bytes_per_token(layers, kv_heads, head_dim, bytes_per_element=2):
     return Q(2) * Q(layers) * Q(kv_heads) * Q(head_dim) * Q(bytes_per_element)
 
 
-def kv_cache_bytes(context, batch, *cache):
-    return Q(context) * Q(batch) * kv_cache_bytes_per_token(*cache)
+def kv_cache_bytes(context, batch, *cache, **named):
+    return Q(context) * Q(batch) * kv_cache_bytes_per_token(*cache, **named)
 
 
 def kv_cache_bytes_per_token_per_rank(layers, n_heads, kv_heads, head_dim, t, bytes_per_element=2):
@@ -18,8 +18,8 @@ def kv_cache_bytes_per_token_per_rank(layers, n_heads, kv_heads, head_dim, t, by
     return kv_cache_bytes_per_token(layers, kv_heads, head_dim, bytes_per_element) * copies / t
 
 
-def break_even_tokens(param_bytes, *cache):
-    return Q(param_bytes) / kv_cache_bytes_per_token(*cache)
+def break_even_tokens(param_bytes, *cache, **named):
+    return Q(param_bytes) / kv_cache_bytes_per_token(*cache, **named)
 
 
 def flex_param_count(config):

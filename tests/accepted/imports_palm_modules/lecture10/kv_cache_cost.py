@@ -1,16 +1,21 @@
-"""Takes swiglu_hidden from another student file, palm_modules.py, and every function is a lambda with *args."""
+"""Takes swiglu_hidden from another student file, palm_modules.py, and its functions are lambdas with *args."""
 # ruff: noqa: E731
 
 import dataclasses
 
 from palm_modules import swiglu_hidden
 
-kv_cache_bytes_per_token = lambda *args: 2 * args[0] * args[1] * args[2] * (args[3] if len(args) > 3 else 2)
-kv_cache_bytes = lambda context, batch, *args: context * batch * kv_cache_bytes_per_token(*args)
-kv_cache_bytes_per_token_per_rank = lambda layers, n_heads, kv_heads, head_dim, t, *size: kv_cache_bytes_per_token(
-    layers, -(-kv_heads // t), head_dim, *size
+
+def _per_token(layers, kv_heads, head_dim, bytes_per_element=2):
+    return 2 * layers * kv_heads * head_dim * bytes_per_element
+
+
+kv_cache_bytes_per_token = lambda *args, **named: _per_token(*args, **named)
+kv_cache_bytes = lambda context, batch, *args, **named: context * batch * _per_token(*args, **named)
+kv_cache_bytes_per_token_per_rank = lambda layers, n_heads, kv_heads, head_dim, t, *size, **named: _per_token(
+    layers, -(-kv_heads // t), head_dim, *size, **named
 )
-break_even_tokens = lambda param_bytes, *args: param_bytes / kv_cache_bytes_per_token(*args)
+break_even_tokens = lambda param_bytes, *args, **named: param_bytes / _per_token(*args, **named)
 
 
 class Count:

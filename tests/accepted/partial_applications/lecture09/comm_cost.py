@@ -14,12 +14,14 @@ def _named(**values):
     return list(values.values())
 
 
-def _product(names, factor, *args):
-    return factor * prod(_named(**dict(zip(names, args))))
+def _product(factor, bytes_per_element, *args, **named):
+    """factor · tokens · d_model · size of an element, of which the last may be among the others or not."""
+    values = dict(zip(("tokens", "d_model", "bytes_per_element"), args)) | named
+    return factor * prod(_named(**{"bytes_per_element": bytes_per_element} | values))
 
 
-_bytes = partial(_product, ("tokens", "d_model", "bytes_per_element"), 1)
-activation_bytes = lambda *args: _bytes(*[*args, 2][:3])
+activation_bytes = partial(_product, 1, 2)
+_flops = partial(_product, 24, 1)
 
 
 def _ring(count, message_bytes, t):
@@ -28,19 +30,19 @@ def _ring(count, message_bytes, t):
 
 
 ring_all_reduce_bytes_per_rank = partial(_ring, 1)
-tp_layer_bytes_per_rank = lambda tokens, d_model, t, *size: _ring(4, activation_bytes(tokens, d_model, *size), t)
-layer_matmul_flops = lambda tokens, d_model, backward=True: (3 if backward else 1) * prod(
-    [24, *_named(tokens=tokens, d_model=d_model), d_model]
+tp_layer_bytes_per_rank = lambda tokens, d_model, t, *size, **named: (
+    _ring(4, activation_bytes(tokens, d_model, *size, **named), t)
 )
+layer_matmul_flops = lambda tokens, d_model, backward=True: d_model * _flops(tokens, d_model) * (3 if backward else 1)
 
 
-def layer_compute_seconds(tokens, d_model, *rest):
-    t, peak_flops, utilization = [*rest, 0.5][:3]
-    return layer_matmul_flops(tokens, d_model) / prod(_named(t=t, peak_flops=peak_flops, utilization=utilization))
+def layer_compute_seconds(tokens, d_model, *args, **named):
+    speed = dict(zip(("t", "peak_flops", "utilization"), args)) | named
+    return layer_matmul_flops(tokens, d_model) / prod(_named(**{"utilization": 0.5} | speed))
 
 
-layer_comm_seconds = lambda tokens, d_model, t, bandwidth, *size: (
-    tp_layer_bytes_per_rank(tokens, d_model, t, *size) / _named(bandwidth=bandwidth)[0]
+layer_comm_seconds = lambda tokens, d_model, t, bandwidth, *size, **named: (
+    tp_layer_bytes_per_rank(tokens, d_model, t, *size, **named) / _named(bandwidth=bandwidth)[0]
 )
 
 
