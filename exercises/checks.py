@@ -275,9 +275,9 @@ def _close(actual: Real, expected: Number, tolerance: float) -> bool:
 def snapshot(value):
     """A copy of a tensor, module, or list or dict of them, with the tensors' versions."""
     if isinstance(value, nn.Module):
-        return {"training": value.training} | {
-            name: snapshot(t) for name, t in value.state_dict(keep_vars=True).items()
-        }
+        tensors = {name: snapshot(tensor) for name, tensor in value.state_dict(keep_vars=True).items()}
+        plain = {f"{path}.{name}": item for path, m in value.named_modules() for name, item in vars(m).items()}
+        return tensors | {name: item for name, item in plain.items() if isinstance(item, (int, float, str))}
     if isinstance(value, Tensor):
         return value.detach().clone(), value.requires_grad, None if value.grad is None else value.grad.clone()
     if isinstance(value, dict):

@@ -5,7 +5,9 @@
 The result depends only on the world, the tokenizer and the constants below (and, in the last digits, on the
 processor). It takes a few minutes.
 
-CONVERGENCE
+How many steps are enough was measured on the world of seed 0, with the rate falling over just those steps. Bits per
+character in validation, and in training: 0.534 and 0.557 after 1,500 steps, 0.441 and 0.415 after 3,000, 0.450 and
+0.311 after 6,000. Beyond 3,000 the model learns the training lines by heart and gets no better at new ones.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ Source of the block: Shoeybi et al. 2019, "Megatron-LM", section 3, figures 3 an
 from __future__ import annotations
 
 import importlib
+import time
 from functools import reduce
 from typing import Any
 
@@ -40,11 +41,24 @@ def pass_in_pairs(rank: int, group, name: str, inputs: list[Tensor], upstream: l
     return _pass(student_function(name), groups[rank % 2], inputs[rank], upstream[rank], "plain")
 
 
+def pass_twice(rank: int, group, name: str, inputs: list[Tensor], upstream: list[Tensor]) -> dict:
+    """Two calls of one shape before anything is read: first over all ranks, then over a group of this rank alone."""
+    function = student_function(name)
+    alone = [dist.new_group([r]) for r in range(dist.get_world_size())][rank]
+    leaves = [inputs[rank].clone().requires_grad_(), 2 * inputs[rank]]
+    leaves[1].requires_grad_()
+    outs = [function(leaf, over) for leaf, over in zip(leaves, (group, alone))]
+    grads = torch.autograd.grad([(out * upstream[rank]).sum() for out in outs], leaves)
+    return {"outs": [out.detach().clone() for out in outs], "grads": list(grads)}
+
+
 def _pass(function, group, values: Tensor, upstream: Tensor, layout: str) -> dict:
     """Output, gradient, collectives by phase, and what was changed in place.
 
     `layout` "awkward" hands in a transposed tensor and sends the stride-0 gradient of a sum back.
     """
+    if dist.get_rank() == dist.get_world_size() - 1:
+        time.sleep(0.02)  # whoever doesn't wait for the last rank reads too early
     leaf = values.clone().requires_grad_()
     x = leaf.t() if layout == "awkward" else leaf.view_as(leaf)
     with CommDebugMode() as forward:

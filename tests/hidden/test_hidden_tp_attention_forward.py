@@ -16,6 +16,7 @@ CALL = "tp_attention_forward(attn, x, t, counter)"
     [
         (12, 4, 1, (2, 5)),
         (12, 4, 2, (2, 5)),
+        (16, 4, 2, (2, 3)),
         (12, 4, 4, (3, 7)),
         (18, 6, 3, (2, 6)),
         (16, 8, 8, (2, 3)),
@@ -49,9 +50,10 @@ def test_no_position_sees_a_later_one(student, draw):
 
 
 def test_again_with_other_data(student, draw):
+    """Other weights with the same x, then another x with the same weights."""
     check = Check(f"{CALL}, called again", safe=True, x=draw.uniform(2, 5, 12), t=2)
-    for _ in range(2):
-        attn, x = draw.attention(12, 4), draw.uniform(2, 5, 12)
+    attns, inputs = [draw.attention(12, 4) for _ in range(2)], [draw.uniform(2, 5, 12) for _ in range(2)]
+    for attn, x in ((attns[0], inputs[0]), (attns[1], inputs[0]), (attns[1], inputs[1])):
         check.value(student.ask("tp_attention_forward", attn, x, 2)["out"], attn(x), "the output", "输出")
 
 

@@ -77,6 +77,27 @@ def test_a_group_that_is_not_the_default_one(student, draw, name):
             compare(check, name, results[rank], rank, *truth)
 
 
+@pytest.mark.parametrize("name", ["f", "g"])
+def test_two_calls_before_anything_is_read(student, draw, name):
+    """Each call keeps its own group and its own result; the second is over one rank."""
+    inputs, upstream = ([draw.uniform(2, 3) for _ in range(2)] for _ in range(2))
+    check = Check(f"{name}(x, group) and {name}(2 x, group of this rank)", safe=True, x=inputs[0], t=2)
+    results = student.ask("on_ranks", 2, "pass_twice", name, inputs, upstream)
+    for rank, (out, grad) in enumerate(expected_of(name, inputs, upstream)):
+        check.value(results[rank]["outs"][0], out, f"the first output on rank {rank}", f"rank {rank} 上的第一个输出")
+        second = 2 * inputs[rank]
+        check.value(
+            results[rank]["outs"][1], second, f"the second output on rank {rank}", f"rank {rank} 上的第二个输出"
+        )
+        check.value(
+            results[rank]["grads"][0], grad, f"the first gradient on rank {rank}", f"rank {rank} 上的第一个梯度"
+        )
+        own = upstream[rank]
+        check.value(
+            results[rank]["grads"][1], own, f"the second gradient on rank {rank}", f"rank {rank} 上的第二个梯度"
+        )
+
+
 @pytest.mark.weight(4)
 @pytest.mark.parametrize("t", [2, 4])
 def test_blocks_train_as_on_one_device(student, draw, t):

@@ -39,10 +39,20 @@ def test_any_memory_layout(student, draw, layout):
 
 
 def test_again_with_other_data(student, draw):
+    """Other weights with the same x, then another x with the same weights."""
     check = Check(f"{CALL}, called again", safe=True, x=draw.uniform(2, 5, 6), t=2)
-    for _ in range(2):
-        mlp, x = draw.mlp(6, 16), draw.uniform(2, 5, 6)
+    mlps, inputs = [draw.mlp(6, 16) for _ in range(2)], [draw.uniform(2, 5, 6) for _ in range(2)]
+    for mlp, x in ((mlps[0], inputs[0]), (mlps[1], inputs[0]), (mlps[1], inputs[1])):
         check.value(student.ask("tp_mlp_forward", x, *cut(mlp, 2))["out"], mlp(x), "the output", "输出")
+
+
+def test_shards_are_read_by_key(student, draw):
+    """Another order of the keys, and one key more."""
+    mlp, x = draw.mlp(6, 16), draw.uniform(2, 5, 6)
+    shards, b2 = cut(mlp, 2)
+    shards = [{"rank": torch.tensor([1.0])} | dict(reversed(shard.items())) for shard in shards]
+    check = Check(f"{CALL} with more keys in other order", safe=True, x=x, t=2)
+    check.value(student.ask("tp_mlp_forward", x, shards, b2)["out"], mlp(x), "the output", "输出")
 
 
 def test_whole_numbers_give_the_same_bits(student, draw):

@@ -39,14 +39,15 @@ def test_logits(student, draw, sizes, t, shape):
 
 
 def test_again_with_other_data(student, draw):
-    for _ in range(2):
-        model, idx = draw.model(**SMALL), draw.ids(2, 5, vocab_size=11)
+    """Another model with the same ids, then other ids with the same model."""
+    models, inputs = [draw.model(**SMALL) for _ in range(2)], [draw.ids(2, 5, vocab_size=11) for _ in range(2)]
+    for model, idx in ((models[0], inputs[0]), (models[1], inputs[0]), (models[1], inputs[1])):
         reply = student.ask("tp_model_forward", model, idx, 2)
         logits_agree(Check(f"{CALL}, called again", safe=True, idx=idx, t=2), student, model, idx, 2, reply)
 
 
 @pytest.mark.weight(3)
-@pytest.mark.parametrize(("layers", "t"), [(1, 2), (3, 4)])
+@pytest.mark.parametrize(("layers", "t"), [(2, 1), (1, 2), (3, 4)])
 def test_all_reduces(student, draw, layers, t):
     """Two a block, the attention's before the MLP's, each of partials; the counter agrees."""
     model, idx = draw.model(**SMALL | {"layers": layers}), draw.ids(2, 5, vocab_size=11)
@@ -104,8 +105,9 @@ def test_gradients(student, draw, t):
     either(lambda: compare(model(idx)), lambda: compare(compose_model(student, model, idx, t).out))
 
 
-def test_nothing_else_changes(student, draw):
-    model, idx = draw.model(**SMALL), draw.ids(2, 5, vocab_size=11)
+@pytest.mark.parametrize("training", [False, True])
+def test_nothing_else_changes(student, draw, training):
+    model, idx = draw.model(**SMALL).train(training), draw.ids(2, 5, vocab_size=11)
     check = Check(CALL, safe=True, idx=idx, t=2)
     reply = student.ask("tp_model_forward", model, idx, 2)
     changes = student.state_changes()

@@ -32,7 +32,9 @@ def tp_attention_forward(attn, x, t, counter=None):
     if t < 1 or attn.n_heads != attn.n_heads // t * t:
         raise ValueError(f"H = {attn.n_heads}, t = {t}")
     B, T, d = x.shape
-    q, k, v = ((x @ p.weight.T + p.bias).view(B, T, t, -1, d // attn.n_heads) for p in (attn.q_proj, attn.k_proj, attn.v_proj))
+    q, k, v = (
+        (x @ p.weight.T + p.bias).view(B, T, t, -1, d // attn.n_heads) for p in (attn.q_proj, attn.k_proj, attn.v_proj)
+    )
     partials: deque[torch.Tensor] = deque()
     for r in range(t - 1, -1, -1):
         heads = F.scaled_dot_product_attention(

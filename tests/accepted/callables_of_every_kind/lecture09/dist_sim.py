@@ -1,5 +1,7 @@
 """No graded name is a plain def: a callable instance, a lambda with *args, a partial and a bound method."""
 
+# ruff: noqa: E731
+
 from __future__ import annotations
 
 from functools import partial
@@ -29,7 +31,7 @@ class Splitter:
 
 split_mlp = Splitter()
 
-tp_mlp_forward = lambda *args: (  # noqa: E731
+tp_mlp_forward = lambda *args: (
     all_reduce([F.linear(F.gelu(F.linear(args[0], s["W1"], s["b1"])), s["W2"]) for s in args[1]], *args[3:]) + args[2]
 )
 

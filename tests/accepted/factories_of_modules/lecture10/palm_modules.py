@@ -33,7 +33,9 @@ class _Tables:
     def __call__(self, head_dim, positions, theta=10000.0):
         if head_dim % 2:
             raise ValueError(f"{head_dim} can't be halved")
-        angles = positions.double().outer(torch.logspace(0, -1, head_dim // 2 + 1, base=theta, dtype=torch.float64)[:-1])
+        angles = positions.double().outer(
+            torch.logspace(0, -1, head_dim // 2 + 1, base=theta, dtype=torch.float64)[:-1]
+        )
         return angles.cos().to(torch.get_default_dtype()), angles.sin().to(torch.get_default_dtype())
 
     @staticmethod

@@ -24,7 +24,11 @@ def split_mlp(mlp, t):
     n = _size(mlp[0].out_features, t)
     blocks = [torch.arange(r * n, r * n + n) for r in range(t)]
     return [
-        {"W1": mlp[0].weight.take_along_dim(b[:, None], 0), "b1": mlp[0].bias.take_along_dim(b), "W2": mlp[2].weight[:, b]}
+        {
+            "W1": mlp[0].weight.take_along_dim(b[:, None], 0),
+            "b1": mlp[0].bias.take_along_dim(b),
+            "W2": mlp[2].weight[:, b],
+        }
         for b in blocks
     ], mlp[2].bias
 

@@ -24,7 +24,9 @@ _SOURCES = {
 """,
     "tp_attention_forward": "def tp_attention_forward(attn, x, t, counter=None):"
     + _CHECK.format(size="attn.n_heads")
-    + "".join(f"    {n} = attn.{n}_proj(x).unflatten(-1, (attn.n_heads, -1)).transpose(1, 2).chunk(t, 1)\n" for n in "qkv")
+    + "".join(
+        f"    {n} = attn.{n}_proj(x).unflatten(-1, (attn.n_heads, -1)).transpose(1, 2).chunk(t, 1)\n" for n in "qkv"
+    )
     + """    heads = [sdpa(*rank, is_causal=True).transpose(1, 2).flatten(2) for rank in zip(q, k, v)]
     parts = [linear(rank, W) for rank, W in zip(heads, attn.out_proj.weight.chunk(t, 1))]
     return all_reduce(parts, counter) + attn.out_proj.bias

@@ -23,9 +23,7 @@ def _rate(value, name, most=float("inf")):
 
 
 def activation_bytes(tokens, d_model, bytes_per_element=2):
-    return (
-        _count(tokens, "tokens") * _count(d_model, "d_model") * _count(bytes_per_element, "bytes_per_element")
-    )
+    return _count(tokens, "tokens") * _count(d_model, "d_model") * _count(bytes_per_element, "bytes_per_element")
 
 
 def ring_all_reduce_bytes_per_rank(message_bytes, t):
@@ -35,7 +33,9 @@ def ring_all_reduce_bytes_per_rank(message_bytes, t):
 
 def tp_layer_bytes_per_rank(tokens, d_model, t, bytes_per_element=2):
     message = activation_bytes(tokens, d_model, bytes_per_element)
-    return sum(ring_all_reduce_bytes_per_rank(message, t) for _ in ("attention", "mlp") for _ in ("forward", "backward"))
+    return sum(
+        ring_all_reduce_bytes_per_rank(message, t) for _ in ("attention", "mlp") for _ in ("forward", "backward")
+    )
 
 
 def layer_matmul_flops(tokens, d_model, backward=True):

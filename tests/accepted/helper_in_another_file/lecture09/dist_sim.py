@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import comm_cost
-from comm_cost import shared_evenly
 from torch.nn import functional as F
 
+import comm_cost
 from collectives import all_reduce
+from comm_cost import shared_evenly
 
 
 def split_mlp(mlp, t):

@@ -43,7 +43,7 @@ def tp_mlp_forward(x, shards, b2, counter=None):
 def tp_attention_forward(attn, x, t, counter=None):
     if t < 1 or attn.n_heads % t != 0:
         raise ValueError("t is " + str(t) + ", and there are " + str(attn.n_heads) + " heads")
-    B, T, d = x.shape
+    T = x.shape[1]
     size = attn.q_proj.out_features // attn.n_heads
     partials = []
     head = 0
@@ -71,7 +71,7 @@ def tp_attention_forward(attn, x, t, counter=None):
 
 
 def tp_model_forward(model, idx, t, counter=None):
-    B, T = idx.shape
+    T = len(idx[0])
     if T > model.context:
         raise ValueError("too many positions")
     x = torch.stack([torch.stack([model.tok_emb.weight[i] for i in row]) for row in idx])

@@ -54,7 +54,7 @@ def tp_attention_forward(attn, x, t, counter=None):
 
 
 def tp_model_forward(model, idx, t, counter=None):
-    b, T = idx.size()
+    _, T = idx.size()
     if T > model.context:
         raise ValueError(f"Cannot forward sequence of length {T}, block size is only {model.context}")
     pos = torch.arange(0, T, dtype=torch.long, device=idx.device)

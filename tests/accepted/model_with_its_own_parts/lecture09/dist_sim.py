@@ -30,9 +30,7 @@ def tp_mlp_forward(x, shards, b2, counter=None):
 def tp_attention_forward(attn, x, t, counter=None):
     if t < 1 or attn.n_heads % t:
         raise ValueError(f"t = {t} must divide {attn.n_heads}")
-    q, k, v = (
-        p(x).unflatten(-1, (attn.n_heads, -1)).transpose(1, 2) for p in (attn.q_proj, attn.k_proj, attn.v_proj)
-    )
+    q, k, v = (p(x).unflatten(-1, (attn.n_heads, -1)).transpose(1, 2) for p in (attn.q_proj, attn.k_proj, attn.v_proj))
     mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)  # (B, H, T, hd): heads never meet before out_proj
     partials = [
         F.linear(own.transpose(1, 2).flatten(2), W)

@@ -54,7 +54,9 @@ class MultiQueryAttention(nn.ModuleDict):
         k, v = (self[name](x).unsqueeze(1) for name in ("k_proj", "v_proj"))
         if self.rope:
             q, k = (apply_rope(z, *rope_angles(self.shape[1], torch.arange(x.shape[1]))) for z in (q, k))
-        heads = scaled_dot_product_attention(q, k.repeat(1, self.shape[0], 1, 1), v.repeat(1, self.shape[0], 1, 1), is_causal=True)
+        heads = scaled_dot_product_attention(
+            q, k.repeat(1, self.shape[0], 1, 1), v.repeat(1, self.shape[0], 1, 1), is_causal=True
+        )
         return self["out_proj"](heads.transpose(1, 2).flatten(2))
 
 

@@ -51,8 +51,7 @@ def split_mlp(mlp, t):
     columns = ColumnParallelLinear(mlp[0].weight, mlp[0].bias, t)
     rows = RowParallelLinear(mlp[2].weight, mlp[2].bias, t, None)
     return [
-        {"W1": c.own_weight[0], "b1": c.own_bias[0], "W2": r.own_weight[0]}
-        for c, r in zip(columns.ranks, rows.ranks)
+        {"W1": c.own_weight[0], "b1": c.own_bias[0], "W2": r.own_weight[0]} for c, r in zip(columns.ranks, rows.ranks)
     ], rows.bias[0]
 
 

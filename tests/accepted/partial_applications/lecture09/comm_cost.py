@@ -14,10 +14,10 @@ def _named(**values):
     return list(values.values())
 
 
-def _product(factor, bytes_per_element, *args, **named):
-    """factor · tokens · d_model · size of an element, of which the last may be among the others or not."""
+def _product(factor, default, /, *args, **named):
+    """factor · tokens · d_model · bytes of an element, the last being `default` where it isn't given."""
     values = dict(zip(("tokens", "d_model", "bytes_per_element"), args)) | named
-    return factor * prod(_named(**{"bytes_per_element": bytes_per_element} | values))
+    return factor * prod(_named(**{"bytes_per_element": default} | values))
 
 
 activation_bytes = partial(_product, 1, 2)
@@ -30,8 +30,8 @@ def _ring(count, message_bytes, t):
 
 
 ring_all_reduce_bytes_per_rank = partial(_ring, 1)
-tp_layer_bytes_per_rank = lambda tokens, d_model, t, *size, **named: (
-    _ring(4, activation_bytes(tokens, d_model, *size, **named), t)
+tp_layer_bytes_per_rank = lambda tokens, d_model, t, *size, **named: _ring(
+    4, activation_bytes(tokens, d_model, *size, **named), t
 )
 layer_matmul_flops = lambda tokens, d_model, backward=True: d_model * _flops(tokens, d_model) * (3 if backward else 1)
 

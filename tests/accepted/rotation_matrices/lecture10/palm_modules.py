@@ -57,7 +57,7 @@ class MultiQueryAttention(nn.Module):
         self.out_proj = nn.Linear(d_model, d_model, bias=bias)
 
     def forward(self, x):
-        B, T, d = x.shape
+        T = x.shape[1]
         q = self.q_proj(x).unflatten(-1, (self.n_heads, -1)).transpose(1, 2)
         k, v = self.k_proj(x)[:, None], self.v_proj(x)[:, None]
         if self.rope:

@@ -1,5 +1,5 @@
 """Star imports, module-level constants, string annotations with shapes, and in-place operators on tensors of its own."""
-# ruff: noqa: F403, F405, F722, F821
+# ruff: noqa: F403, F405, F722, UP037
 
 from __future__ import annotations
 

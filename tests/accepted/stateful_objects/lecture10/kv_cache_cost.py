@@ -29,7 +29,7 @@ class Cache:
         return tokens * self.per_token
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def kv_cache_bytes_per_token(*args, **kwargs):
     return Cache(*args, **kwargs).per_token
 
