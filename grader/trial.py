@@ -23,6 +23,10 @@ from exercises.manifest import student_files
 from grader.student import GIVEN_ON_TOP
 
 
+# Whatever plug-ins are installed beside it, a trial loads pytest-timeout only: some take longer to load than all tests.
+BARE = ["-q", "--disable-plugin-autoload", "-p", "pytest_timeout", "-p", "no:cacheprovider"]
+
+
 @dataclass
 class Outcome:
     """One test: `state` is passed, failed or skipped; of a failed check also what it compared, and the result there."""
@@ -98,7 +102,7 @@ def _child(sender, arguments: list[str]) -> None:
     forget_student_modules()
     collector = _Collector()
     with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()):
-        code = pytest.main([*arguments, "-q", "-p", "no:cacheprovider"], plugins=[collector])
+        code = pytest.main([*arguments, *BARE], plugins=[collector])
     if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
         print(out.getvalue(), file=sys.stderr)
         sys.exit(int(code))

@@ -65,7 +65,7 @@ def test_figures(run):
     assert cache["param_bytes"] == pytest.approx(2 * 540.35e9, rel=1e-4)
     assert cache["multi_head"]["break_even_tokens"] == pytest.approx(186_331, abs=1)
     assert cache["multi_head"]["cache_bytes"][1] == pytest.approx(760.2e9, rel=1e-3)
-    assert all(count["closed_form"] == count["built"] for count in cache["parameters"].values())
+    assert all(count["closed_form"] == count["built"] for count in figures["parameters"].values())
 
 
 def test_printed_figures(run):
@@ -120,7 +120,7 @@ def test_unwritten_exercises(tmp_path):
     modules = modules.replace(body, "    raise NotImplementedError('to do: rope')\n")
     (folder / "palm_modules.py").write_text(modules, encoding="utf-8")
     costs = (folder / "kv_cache_cost.py").read_text(encoding="utf-8")
-    costs = re.sub(r"    return .*", "    raise NotImplementedError('to do: costs')", costs)
+    costs = re.sub(r"    return .*", "    raise NotImplementedError('to do: kv_cache_cost')", costs)
     (folder / "kv_cache_cost.py").write_text(costs, encoding="utf-8")
     code, out, figures = run_program(
         tmp_path, "--impl", str(folder.parent), "--steps", "1", "--seeds", "1", "--lang", "en"
@@ -128,10 +128,10 @@ def test_unwritten_exercises(tmp_path):
     assert code == 1
     assert list(figures["ablation"]["variants"]) == ["baseline", "swiglu", "parallel", "mqa", "no_bias"]
     assert figures["ablation"]["unwritten"] == {"rope": "to do: rope", "all": "to do: rope"}
-    assert "kv_cache" not in figures
-    assert out.count("✗") == 3  # RoPE, all choices, and part 2
+    assert "kv_cache" not in figures and "parameters" not in figures
+    assert "Left out: RoPE, all choices\n✗" in out and out.count("✗") == 3
     ending = out[out.index("Still to do") :].splitlines()
-    assert [line.strip() for line in ending[1:]] == ["to do: rope", "to do: costs"]
+    assert len(ending) == 3 and "exercise rope" in ending[1] and "exercise kv_cache_cost" in ending[2]
 
 
 @pytest.mark.parametrize("options", [["--steps", "0"], ["--seeds", "x"], ["--impl", "nowhere"]])
@@ -224,7 +224,8 @@ def test_wrong_formulas_are_not_praised(monkeypatch, capsys):
     monkeypatch.setattr(cost, "kv_cache_bytes_per_token_per_rank", lambda *sizes: 2 * per_rank(*sizes[:4], 1))
     monkeypatch.setattr(cost, "kv_cache_bytes", lambda *_: 1e15)
     monkeypatch.setattr(cost, "flex_param_count", lambda config: count(config) + config.mqa)
-    palm_architecture.part_2(program)
+    palm_architecture.part_2_cache(program)
+    palm_architecture.part_2_parameters(program)
     out = capsys.readouterr().out
     assert [line[0] for line in out.splitlines() if line[:2] in ("• ", "! ")] == ["•", "!", "!", "!", "!"]
     assert "multi-query: 2048 × 1, 2048 × 64, 8192 × 64" in out

@@ -45,14 +45,9 @@ def part_1(program: Program) -> dict:
     say = program.say
     steps, seeds = program.options.steps, list(range(program.options.seeds))
     print_header(say("Part 1: one choice at a time", "第一部分：一次只换一项选择"))
-    print(
-        say(
-            f"Each model: {steps} steps of {BATCH_SIZE} × {WINDOW} characters, learning rate {LEARNING_RATE}.\n"
-            "Bits per character are measured on the validation text, for each seed; lower is better.",
-            f"每个模型训练 {steps} 步，每步 {BATCH_SIZE} × {WINDOW} 个字符，学习率 {LEARNING_RATE}。\n"
-            "每字符比特数在验证文本上测得，每个随机种子一列，越低越好。",
-        )
-    )
+    sizes = f"{BATCH_SIZE} × {WINDOW}"
+    print(say(f"Each model: {steps} steps of {sizes} characters.", f"每个模型训练 {steps} 步，每步 {sizes} 个字符。"))
+    print(say("Bits per character on the validation text; lower is better.", "验证文本上的每字符比特数，越低越好。"))
     start = time.perf_counter()
     try:
         result = run_ablation(VARIANTS, seeds, steps, BATCH_SIZE, LEARNING_RATE, label=say("training", "训练"))
@@ -78,7 +73,7 @@ def part_1(program: Program) -> dict:
             }
             step_seconds[name] = statistics.mean(run.seconds_per_step for run in runs)
     _print_variants(program, variants, seeds)
-    _wait_for_variants(program, result.unwritten)
+    _report_unwritten(program, result.unwritten)
     _print_times(program, step_seconds, seconds)
     _observe_differences(program, variants, len(seeds))
     _observe_sums(program, variants, len(seeds))
@@ -86,12 +81,12 @@ def part_1(program: Program) -> dict:
     return {"settings": settings, "variants": variants, "unwritten": result.unwritten}
 
 
-def _wait_for_variants(program: Program, unwritten: dict[str, str]) -> None:
-    """Say which variants wait for an exercise; the program will end with exit code 1."""
-    for name, missing in unwritten.items():
-        print(f"✗ {program.say(*NAMES[name])}: {missing}")
-        if missing not in program.missing:
-            program.missing.append(missing)
+def _report_unwritten(program: Program, unwritten: dict[str, str]) -> None:
+    """Say which variants are left out, and which exercises they wait for."""
+    for missing in dict.fromkeys(unwritten.values()):
+        names = ", ".join(program.say(*NAMES[name]) for name in unwritten if unwritten[name] == missing)
+        print(program.say(f"Left out: {names}", f"未列出：{names}"))
+        program.report_missing(NotImplementedError(missing))
     if unwritten:
         print()
 
@@ -111,7 +106,7 @@ def _print_variants(program: Program, variants: dict[str, dict], seeds: list[int
             change = difference = ""
         rows.append([say(*NAMES[name]), f"{f['params']:,}", change, *bits, difference])
     print()
-    print_table(headers, rows, "<" + ">" * (len(headers) - 1))
+    print_table(headers, rows)
     print()
 
 
@@ -180,8 +175,8 @@ def _observe_sums(program: Program, variants: dict[str, dict], seeds: int) -> No
     )
 
 
-def part_2(program: Program) -> dict:
-    """The KV cache of PaLM 540B, and the closed form of the small models' parameters."""
+def part_2_cache(program: Program) -> dict:
+    """The KV cache of PaLM 540B."""
     import kv_cache_cost as cost
     from console import print_header, print_table
 
@@ -190,59 +185,39 @@ def part_2(program: Program) -> dict:
     figures: dict = {"param_bytes": PARAM_BYTES}
     for kind, kv_heads in (("multi_head", HEADS), ("multi_query", 1)):
         sizes = (LAYERS, kv_heads, HEAD_DIM)
-        figures[kind] = {
-            "kv_heads": kv_heads,
-            "bytes_per_token": cost.kv_cache_bytes_per_token(*sizes),
-            "break_even_tokens": cost.break_even_tokens(PARAM_BYTES, *sizes),
-            "cache_bytes": [cost.kv_cache_bytes(context, batch, *sizes) for context, batch in CACHES],
-            "bytes_per_token_per_rank": [
-                cost.kv_cache_bytes_per_token_per_rank(LAYERS, HEADS, kv_heads, HEAD_DIM, t) for t in RANKS
-            ],
+        per_rank = [cost.kv_cache_bytes_per_token_per_rank(LAYERS, HEADS, kv_heads, HEAD_DIM, t) for t in RANKS]
+        figures[kind] = {  # as float, since JSON has no Fraction
+            "bytes_per_token": float(cost.kv_cache_bytes_per_token(*sizes)),
+            "break_even_tokens": float(cost.break_even_tokens(PARAM_BYTES, *sizes)),
+            "cache_bytes": [float(cost.kv_cache_bytes(context, batch, *sizes)) for context, batch in CACHES],
+            "bytes_per_token_per_rank": [float(size) for size in per_rank],
         }
     head, query = figures["multi_head"], figures["multi_query"]
     labels = [say("multi-head", "多头"), say("multi-query", "多查询")]
-    print(
-        say(
-            f"{LAYERS} layers, {HEADS} query heads of {HEAD_DIM}. "
-            f"{PARAMS / 1e9:.2f} billion parameters in 16 bit take {_bytes(PARAM_BYTES)}.",
-            f"{LAYERS} 层，{HEADS} 个查询头，每头 {HEAD_DIM} 维。"
-            f"{PARAMS / 1e8:.1f} 亿个参数，每个 16 位，共 {_bytes(PARAM_BYTES)}。",
-        )
-    )
+    count, size = say(f"{PARAMS / 1e9:.2f} billion", f"{PARAMS / 1e8:.1f} 亿"), _bytes(PARAM_BYTES)
+    print(say(f"{LAYERS} layers, {HEADS} heads of {HEAD_DIM}", f"{LAYERS} 层，{HEADS} 个头，每头 {HEAD_DIM} 维"))
+    print(say(f"{count} parameters, {size} in 16 bit", f"{count}个参数，每个 16 位，共 {size}"))
     print()
-    print_table(
-        [
-            say("attention", "注意力"),
-            say("KV heads", "键值头"),
-            say("a token", "每个 token"),
-            say("break-even", "平衡点"),
-        ],
-        [
-            [label, f["kv_heads"], _bytes(f["bytes_per_token"]), f"{f['break_even_tokens']:,.0f} tokens"]
-            for label, f in zip(labels, (head, query))
-        ],
-        "<>>>",
-    )
+    rows = [
+        [label, _bytes(f["bytes_per_token"]), f"{f['break_even_tokens']:,.0f} tokens"]
+        for label, f in zip(labels, (head, query))
+    ]
+    print_table([say("attention", "注意力"), say("a token", "每个 token"), say("break-even", "平衡点")], rows)
     print()
     share = say("of the parameters", "与参数之比")
     rows = [
         [f"{context} × {batch}", *(text for n in pair for text in (_bytes(n), f"{n / PARAM_BYTES:.3f}"))]
         for (context, batch), *pair in zip(CACHES, head["cache_bytes"], query["cache_bytes"])
     ]
-    print_table([say("context × batch", "上下文 × 批大小"), labels[0], share, labels[1], share], rows, "<>>>>")
+    print_table([say("context × batch", "上下文 × 批大小"), labels[0], share, labels[1], share], rows)
     print()
     rows = [
-        [str(t), _bytes(a), _bytes(b), f"{a / b:.4g} ×"]
+        [f"t = {t}", _bytes(a), _bytes(b), f"{a / b:.4g} ×"]
         for t, a, b in zip(RANKS, head["bytes_per_token_per_rank"], query["bytes_per_token_per_rank"])
     ]
-    print_table(
-        [say("a token on each of t ranks, t =", "每个 rank 上每个 token，t ="), *labels, say("saving", "节省")],
-        rows,
-        "<>>>",
-    )
+    print_table([say("a token, a rank", "每 rank 每 token"), *labels, say("saving", "节省")], rows)
     print()
     _observe_caches(program, head, query)
-    figures["parameters"] = _check_parameters(program)
     return figures
 
 
@@ -297,8 +272,8 @@ def _observe_caches(program: Program, head: dict, query: dict) -> None:
     )
 
 
-def _check_parameters(program: Program) -> dict:
-    """The closed form beside the models as built, for each variant whose modules are written."""
+def part_2_parameters(program: Program) -> dict:
+    """The closed form of the small models' parameters, beside each model that can be built."""
     from ablation import VARIANTS
     from console import print_table
     from kv_cache_cost import flex_param_count
@@ -309,19 +284,16 @@ def _check_parameters(program: Program) -> dict:
     unwritten: dict[str, str] = {}
     for name, choices in VARIANTS.items():
         config = FlexConfig(**choices)
-        closed_form = flex_param_count(config)
+        closed_form = float(flex_param_count(config))
         try:
             counts[name] = {"closed_form": closed_form, "built": count_params(make_flex(config, seed=0))}
         except NotImplementedError as error:
             unwritten[name] = str(error)
     print()
-    print_table(
-        [say("parameters of", "参数量"), say("closed form", "公式"), say("as built", "实际模型")],
-        [[say(*NAMES[name]), f"{c['closed_form']:,}", f"{c['built']:,}"] for name, c in counts.items()],
-        "<>>",
-    )
+    rows = [[say(*NAMES[name]), f"{c['closed_form']:,.0f}", f"{c['built']:,}"] for name, c in counts.items()]
+    print_table([say("parameters of", "参数量"), say("closed form", "公式"), say("as built", "实际模型")], rows)
     print()
-    _wait_for_variants(program, unwritten)
+    _report_unwritten(program, unwritten)
     wrong = [say(*NAMES[name]) for name, c in counts.items() if c["closed_form"] != c["built"]]
     program.observe(
         not wrong,
@@ -348,7 +320,8 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
 def main() -> int:
     program = parse_options(__doc__.splitlines()[0], _add_options)
     program.run("ablation", part_1)
-    program.run("kv_cache", part_2)
+    program.run("kv_cache", part_2_cache)
+    program.run("parameters", part_2_parameters)
     return program.finish()
 
 

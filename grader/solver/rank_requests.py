@@ -29,6 +29,11 @@ def student_function(name: str) -> Any:
     return reduce(getattr, FUNCTIONS[name].split("."), importlib.import_module("tp_autograd"))
 
 
+def several(rank: int, group, programs: list[tuple[str, tuple]]) -> list:
+    """The results of several of the programs below, one after the other: starting ranks is what takes time."""
+    return [globals()[name](rank, group, *arguments) for name, arguments in programs]
+
+
 def pass_through(rank: int, group, names: list[str], inputs: list[Tensor], upstream: list[Tensor], layout: str) -> list:
     """For each function of `names`: the rank's own input forward, its own gradient back; see `_pass`."""
     return [_pass(student_function(name), group, inputs[rank], upstream[rank], layout) for name in names]
