@@ -170,13 +170,14 @@ def load_or_train_base_model(world: World, tok: CharTokenizer) -> tuple[TinyGPT,
     for source, path in (("shipped", SHIPPED), ("cache", cached)):
         try:
             state, metadata = checkpoint.load(path, fingerprint, model.state_dict())
+            info = _info(source, path, metadata)
         except FileNotFoundError:
             continue
         except (OSError, checkpoint.CheckpointError) as error:
             print(f"Base model: {error}, so this checkpoint is not used.", file=sys.stderr)
             continue
         model.load_state_dict(state)
-        return model.eval(), _info(source, path, metadata)
+        return model.eval(), info
 
     from train_base_model import train_base_model  # here, because it imports this module, and rich, which takes time
 
@@ -190,10 +191,14 @@ def load_or_train_base_model(world: World, tok: CharTokenizer) -> tuple[TinyGPT,
 
 
 def _info(source: str, path: Path | None, metadata: dict[str, str]) -> dict[str, Any]:
+    try:
+        bits, steps = float(metadata["val_bits_per_char"]), int(metadata["steps"])
+    except (KeyError, ValueError):
+        raise checkpoint.ForeignCheckpoint(f"{path} does not say how its model was trained") from None
     return {
         "source": source,
         "path": path,
         "fingerprint": metadata["fingerprint"],
-        "val_bits_per_char": float(metadata["val_bits_per_char"]),
-        "steps": int(metadata["steps"]),
+        "val_bits_per_char": bits,
+        "steps": steps,
     }

@@ -56,7 +56,7 @@ def train(data: Tensor, vocab_size: int, steps: int) -> TinyGPT:
     are kept.
     """
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(SEED)
+        torch.default_generator.manual_seed(SEED)  # torch.manual_seed would seed the GPUs' states as well, for good
         model = TinyGPT(vocab_size).float()
     T = model.context
     if len(data) <= T:

@@ -192,7 +192,7 @@ def test_shipped_model(capsys):
     world, tok = build_world(), CharTokenizer(ALPHABET)
     state = torch.get_rng_state()
     model, info = load_or_train_base_model(world, tok)
-    assert capsys.readouterr().err == ""
+    assert capsys.readouterr().err == "", "nothing to report"
     assert torch.equal(torch.get_rng_state(), state)
     assert info["source"] == "shipped"
     assert info["path"] == LECTURE / "base_model.safetensors"
@@ -356,6 +356,13 @@ def test_safetensors_file_of_somebody_else(base):
     base.path.write_bytes(checkpoint.safetensors.save(base.state))
     with pytest.raises(checkpoint.ForeignCheckpoint):
         checkpoint.load(base.path, base.metadata["fingerprint"], base.state)
+
+
+def test_checkpoint_without_its_figures(base, capsys):
+    for metadata in ({}, {"val_bits_per_char": "few", "steps": "2"}):
+        checkpoint.save(base.path, base.state, {"fingerprint": base.metadata["fingerprint"]} | metadata)
+        assert load_or_train_base_model(WORLD, TOK)[1]["source"] != "shipped"
+        assert f"{base.path} does not say how its model was trained" in capsys.readouterr().err
 
 
 def test_unreadable_and_unwritable(base, capsys, monkeypatch, tmp_path):

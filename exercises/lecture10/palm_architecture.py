@@ -84,8 +84,8 @@ def part_1(program: Program) -> dict:
 def _report_unwritten(program: Program, unwritten: dict[str, str]) -> None:
     """Say which variants are left out, and which exercises they wait for."""
     for missing in dict.fromkeys(unwritten.values()):
-        names = ", ".join(program.say(*NAMES[name]) for name in unwritten if unwritten[name] == missing)
-        print(program.say(f"Left out: {names}", f"未列出：{names}"))
+        names = [program.say(*NAMES[name]) for name in unwritten if unwritten[name] == missing]
+        print(program.say(f"Left out: {', '.join(names)}", f"未列出：{'、'.join(names)}"))
         program.report_missing(NotImplementedError(missing))
     if unwritten:
         print()

@@ -23,9 +23,9 @@ class Composed:
     counter: dict = field(default_factory=dict)
 
 
-def compose_model(student: Student, model, idx: Tensor, t: int) -> Composed:
+def compose_model(student: Student, model, idx: Tensor, t: int, counter: dict | None = None) -> Composed:
     """The model's forward pass with the student's attention, split and MLP in their places."""
-    composed = Composed(torch.empty(0))
+    composed = Composed(torch.empty(0), counter=dict(counter or {}))
     T = idx.shape[1]
     x = model.tok_emb(idx) + model.pos_emb.weight[:T]
     for block in model.blocks:
