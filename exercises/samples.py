@@ -11,9 +11,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-
 from tiny_gpt import CausalSelfAttention, TinyGPT
-
 
 M = TypeVar("M", bound=nn.Module)
 

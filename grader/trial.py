@@ -22,7 +22,6 @@ from exercises.diagnosis import fingerprint_key
 from exercises.manifest import student_files
 from grader.student import GIVEN_ON_TOP
 
-
 # Whatever plug-ins are installed beside it, a trial loads pytest-timeout only: some take longer to load than all tests.
 BARE = ["-q", "--disable-plugin-autoload", "-p", "pytest_timeout", "-p", "no:cacheprovider"]
 

@@ -17,7 +17,12 @@ import mpmath
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Replicate
+from torch.distributed.tensor.debug import CommDebugMode
+from torch.distributed.tensor.parallel import ColwiseParallel, PrepareModuleInput, RowwiseParallel, parallelize_module
 from torch.nn import functional as F
+from torch.utils._python_dispatch import _disable_current_modes
 
 import comm_cost
 import dist_sim
@@ -41,32 +46,19 @@ def one_thread():
     torch.set_num_threads(before)
 
 
-@pytest.fixture
-def float64():
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
-
-
 # PyTorch's own tensor parallelism
 
 
-def in_torchs_own_way(rank: int, group, model: TinyGPT, idx: Tensor, upstream: Tensor) -> dict:
+def in_torchs_own_way(rank: int, group, *arguments) -> dict:
+    with _disable_current_modes():  # the ranks' own watch over collectives does not let DTensor try its fake tensors
+        return parallelized(group.size(), *arguments)
+
+
+def parallelized(t: int, model: TinyGPT, idx: Tensor, upstream: Tensor) -> dict:
     """The model under `parallelize_module`: logits, all-reduces of both passes, and this rank's gradients.
 
     A gradient comes with the dimension along which its parameter is cut, or None for one that every rank has whole.
     """
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.tensor import DTensor, Replicate
-    from torch.distributed.tensor.debug import CommDebugMode
-    from torch.distributed.tensor.parallel import (
-        ColwiseParallel,
-        PrepareModuleInput,
-        RowwiseParallel,
-        parallelize_module,
-    )
-
-    t = group.size()
     mesh = init_device_mesh("cpu", (t,))
     for block in model.blocks:
         plan = {
@@ -96,7 +88,7 @@ def in_torchs_own_way(rank: int, group, model: TinyGPT, idx: Tensor, upstream: T
     return {"logits": logits.detach(), "grads": grads, "counts": (counted(forward), counted(backward))}
 
 
-def counted(mode) -> dict[str, int]:
+def counted(mode: CommDebugMode) -> dict[str, int]:
     """Collectives by the name of their operation."""
     return {str(op).rpartition(".")[2]: count for op, count in mode.get_comm_counts().items() if count}
 

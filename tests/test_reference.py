@@ -61,7 +61,7 @@ def test_no_observation_fails_in_the_reference():
     for name in PROGRAMS:
         for language in LANGUAGES:
             text = (FOLDER / f"{name}.{language}.txt").read_text(encoding="utf-8")
-            assert text.count("•") >= 3 and CLOCK + " " in text or name == "tensor_parallel"
+            assert (text.count("•") >= 3 and CLOCK + " " in text) or name == "tensor_parallel"
 
 
 def test_the_ablation_runs_as_committed():

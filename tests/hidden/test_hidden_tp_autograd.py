@@ -4,10 +4,10 @@ from functools import cache
 
 import pytest
 import torch
-from comparing import state_kept
-from draws import Draw
 from torch.nn import functional as F
 
+from comparing import state_kept
+from draws import Draw
 from exercises.checks import Check, gradients_of
 from grader.student import StudentRaised
 
