@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
 
 from exercises.checks import CheckFailed
 from exercises.manifest import Exercise
-from grader.misconceptions import Misconception
+from grader.misconceptions import Misconception, load_misconceptions
 from grader.student import StudentRaised
 
 WORDS = {
@@ -46,7 +46,7 @@ class Marking:
 
     language: str
     marks: dict[str, _Mark] = field(default_factory=dict)
-    diagnosed: set[str] = field(default_factory=set)
+    fitting: dict[str, list[Misconception]] = field(default_factory=dict)  # by exercise
 
     def expect(self, exercise: Exercise, test: str, weight: float) -> None:
         self.marks[test] = _Mark(exercise, weight)
@@ -68,40 +68,42 @@ class Marking:
             marks = [mark for mark in self.marks.values() if mark.exercise.id == exercise.id]
             share = sum(mark.weight for mark in marks if mark.passed) / sum(mark.weight for mark in marks)
             messages = list(dict.fromkeys(mark.message for mark in marks if mark.message))
+            mistakes = [getattr(m, self.language) for m in self.fitting.get(exercise.id, [])]
+            messages += [WORDS[self.language]["mistake"] + mistake for mistake in mistakes]
             points = round(exercise.points * share, 2)
             exercises[exercise.id] = {"points": points, "max": exercise.points, "messages": messages}
         total = round(sum(entry["points"] for entry in exercises.values()), 2)
         return {"exercises": exercises, "points": total, "max": sum(e["max"] for e in exercises.values())}
 
-    def diagnose(
-        self, error: BaseException, again: Callable[[Misconception], None], known: Iterable[Misconception]
-    ) -> list[Misconception]:
-        """The misconceptions that give the same numbers at the same place; `again` runs the failed test with one.
+    def diagnose(self, test: str, error: BaseException, again: Callable[[Misconception], None]) -> None:
+        """Name the misconceptions that give the same wrong numbers; `again` runs the failed test with one.
 
-        An exercise is diagnosed by its first wrong numbers only: running every misconception takes its time.
+        An exercise's first wrong numbers decide. Later ones are asked only as long as several fit: running every
+        misconception takes its time.
         """
-        known = list(known)
-        if not isinstance(error, CheckFailed) or error.numbers is None or not known:
-            return []
-        if known[0].exercise in self.diagnosed:
-            return []
-        self.diagnosed.add(known[0].exercise)
-        found = []
-        for misconception in known:
-            try:
-                again(misconception)
-            except CheckFailed as other:
-                if other.what == error.what and _same_numbers(other.numbers, error.numbers):
-                    found.append(misconception)
-            except Exception:
-                continue  # it fails in another way, so it is not what the student did
-        return found
+        exercise = self.marks[test].exercise.id
+        fitting = self.fitting.get(exercise)
+        if not isinstance(error, CheckFailed) or error.numbers is None or (fitting is not None and len(fitting) < 2):
+            return
+        known = [m for m in load_misconceptions() if m.exercise == exercise] if fitting is None else fitting
+        found = [misconception for misconception in known if self._gives(misconception, error, again)]
+        if found or fitting is None:
+            self.fitting[exercise] = found
+
+    @staticmethod
+    def _gives(misconception: Misconception, error: CheckFailed, again: Callable[[Misconception], None]) -> bool:
+        try:
+            again(misconception)
+        except CheckFailed as other:
+            return other.what == error.what and _same_numbers(other.numbers, error.numbers)
+        except Exception:
+            return False  # it fails in another way, so it is not what the student did
+        return False
 
     def _explain(self, exercise: Exercise, error: BaseException | None) -> str:
         words = WORDS[self.language]
         if isinstance(error, CheckFailed):
-            mistakes = [words["mistake"] + getattr(m, self.language) for m in getattr(error, "mistakes", [])]
-            return "\n".join([f"{error.call}: {error.finding[self.language]}", *mistakes])
+            return f"{error.call}: {error.finding[self.language]}"
         if isinstance(error, StudentRaised):
             if error.kind == "NotImplementedError":
                 return words["stub"]

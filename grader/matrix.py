@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -60,8 +61,13 @@ def run_matrix(
             folder = write_submission(Path(scratch) / str(number), {misconception.file: misconception.patched()})
             tests = [str(HIDDEN / exercise.hidden) for exercise in affected_by(misconception.file)]
             trains = train or misconception.exercise == "ablation"
-            jobs.append([*tests, "--submission", str(folder), "--seed", "1", *([] if trains else ["-m", "not train"])])
-        return [_row(m, outcomes) for m, outcomes in zip(chosen, run_many(jobs, workers, done))]
+            options = ["--submission", str(folder), "--report", f"{folder}.json", "--seed", "1"]
+            jobs.append([*tests, *options, *([] if trains else ["-m", "not train"])])
+        rows = []
+        for number, (misconception, outcomes) in enumerate(zip(chosen, run_many(jobs, workers, done))):
+            report = json.loads(Path(scratch, f"{number}.json").read_text(encoding="utf-8"))
+            rows.append(_row(misconception, outcomes, report))
+        return rows
 
 
 def write_matrix(train: bool, done: Callable[[], None]) -> str:
@@ -73,15 +79,15 @@ def write_matrix(train: bool, done: Callable[[], None]) -> str:
     return text
 
 
-def _row(misconception: Misconception, outcomes: list[Outcome]) -> Row:
+def _row(misconception: Misconception, outcomes: list[Outcome], report: dict) -> Row:
     failed = [outcome for outcome in outcomes if outcome.state != "passed"]
     mark = WORDS["en"]["mistake"]
-    named = {line.removeprefix(mark) for o in failed for line in o.message.split("\n") if line.startswith(mark)}
+    messages = report["exercises"][misconception.exercise]["messages"]
     own = [o for o in failed if test_name(o.nodeid).startswith(misconception.exercise + "/")]
     return Row(
         misconception,
         tuple(test_name(outcome.nodeid) for outcome in failed),
-        frozenset(named),
+        frozenset(message.removeprefix(mark) for message in messages if message.startswith(mark)),
         any(outcome.projections for outcome in own),
     )
 

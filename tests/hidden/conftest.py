@@ -27,7 +27,6 @@ import torch
 
 from draws import Draw
 from grader.marking import Marking
-from grader.misconceptions import load_misconceptions
 from grader.student import InProcessStudent
 
 
@@ -91,11 +90,8 @@ class _Judge:
         try:
             return (yield)
         except Exception as error:
-            error.mistakes = self.marking.diagnose(error, lambda m: self.again(pyfuncitem, m), self.known(pyfuncitem))
+            self.marking.diagnose(pyfuncitem.nodeid, error, lambda misconception: self.again(pyfuncitem, misconception))
             raise
-
-    def known(self, item: pytest.Item):
-        return [m for m in load_misconceptions() if m.exercise == self.exercise_of(item).id]
 
     def again(self, item: pytest.Function, misconception) -> None:
         """The same test on the same inputs, with a misconception in the student's place."""
@@ -127,6 +123,8 @@ class _Judge:
         terminalreporter.section("points")
         for exercise_id, entry in report["exercises"].items():
             terminalreporter.write_line(f"{exercise_id:<24}{entry['points']:>7g} of {entry['max']}")
+            for message in entry["messages"][-3:]:
+                terminalreporter.write_line(f"    {message}")
         terminalreporter.write_line(f"{'':<24}{report['points']:>7g} of {report['max']}", bold=True)
 
     def pytest_sessionfinish(self) -> None:
