@@ -89,7 +89,8 @@ class InProcessStudent(Student):
         place = where_in(error, own.__contains__)
         line = f"{Path(place[0].strip('<>')).name}:{place[1]}" if place else ""
         sentence = str(error) if isinstance(error, (CollectiveMismatch, RankTimeout)) else ""
-        return StudentRaised(type(error).__name__, line, str(error), sentence)
+        kind = "ValueError" if isinstance(error, ValueError) else type(error).__name__  # a subclass is one too
+        return StudentRaised(kind, line, str(error), sentence)
 
     @contextmanager
     def _installed(self) -> Iterator[None]:
@@ -126,4 +127,5 @@ class _Loader(importlib.abc.Loader):
             source: str | bytes = self._source.read_bytes()  # compile() minds byte-order marks and declared encodings
         else:
             label, source = self._label, self._source
-        exec(compile(source, label, "exec"), module.__dict__)
+        with torch.random.fork_rng(devices=[]):  # what a module draws while it loads is no call's doing
+            exec(compile(source, label, "exec"), module.__dict__)

@@ -28,7 +28,7 @@ def pass_through(rank: int, group, name: str, inputs: list[Tensor], upstream: li
             grad = torch.autograd.grad((y * upstream[rank]).sum(), x, allow_unused=True)[0]
     return {
         "out": y.detach() if isinstance(y, Tensor) else y,
-        "grad": grad,
+        "grad": _finished(grad),
         "forward": forward.total,
         "backward": backward.total,
         "input_changed": not torch.equal(x, inputs[rank]),
@@ -44,7 +44,7 @@ def pass_awkward(rank: int, group, name: str, x: Tensor) -> dict:
     y = _named(tp_autograd, name)(x.t(), group)
     out = y.detach().clone()
     y.sum().backward()
-    return {"out": out, "grad": x.grad}
+    return {"out": out, "grad": _finished(x.grad)}
 
 
 def mlp_block(rank: int, group, x: Tensor, norm: Tensor, shards: list[dict[str, Tensor]], upstream: Tensor) -> dict:
@@ -58,7 +58,12 @@ def mlp_block(rank: int, group, x: Tensor, norm: Tensor, shards: list[dict[str, 
     out = leaves["x"] + g(partial, group)
     with counted_all_reduces() as backward:
         grads = torch.autograd.grad((out * upstream).sum(), list(leaves.values()), allow_unused=True)
-    return {"out": out.detach(), "grads": dict(zip(leaves, grads)), "backward": backward.total}
+    return {"out": out.detach(), "grads": dict(zip(leaves, map(_finished, grads))), "backward": backward.total}
+
+
+def _finished(grad: Tensor | None) -> Tensor | None:
+    """A copy: a functional all-reduce gives a tensor that is waited for when it is first used."""
+    return None if grad is None else grad.clone()
 
 
 def _named(module, dotted: str):

@@ -54,7 +54,7 @@ def pass_twice(rank: int, group, name: str, inputs: list[Tensor], upstream: list
     leaves[1].requires_grad_()
     outs = [function(leaf, over) for leaf, over in zip(leaves, (group, alone))]
     grads = torch.autograd.grad([(out * upstream[rank]).sum() for out in outs], leaves)
-    return {"outs": [out.detach().clone() for out in outs], "grads": list(grads)}
+    return {"outs": [out.detach().clone() for out in outs], "grads": [_finished(grad) for grad in grads]}
 
 
 def _pass(function, group, values: Tensor, upstream: Tensor, layout: str) -> dict:
@@ -79,7 +79,7 @@ def _pass(function, group, values: Tensor, upstream: Tensor, layout: str) -> dic
         (grad,) = torch.autograd.grad(total, [leaf], allow_unused=True)
     return {
         "out": out,
-        "grad": grad,
+        "grad": _finished(grad),
         "forward": _all_reduces(forward),
         "backward": _all_reduces(backward),
         "others": _others(forward) + _others(backward),
@@ -104,11 +104,16 @@ def block(rank: int, group, x: Tensor, whole: dict[str, Tensor], shards: list[di
         grads = torch.autograd.grad((out * upstream).sum(), list(leaves.values()), allow_unused=True)
     return {
         "out": out.detach(),
-        "grads": dict(zip(leaves, grads)),
+        "grads": dict(zip(leaves, map(_finished, grads))),
         "forward": _all_reduces(forward),
         "backward": _all_reduces(backward),
         "others": _others(forward) + _others(backward),
     }
+
+
+def _finished(grad: Tensor | None) -> Tensor | None:
+    """A copy: a functional all-reduce gives a tensor that is waited for when it is first used."""
+    return None if grad is None else grad.clone()
 
 
 def _all_reduces(mode: CommDebugMode) -> int:

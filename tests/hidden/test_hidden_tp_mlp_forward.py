@@ -61,8 +61,8 @@ def test_whole_numbers_give_the_same_bits(student, draw):
     with torch.no_grad():
         for parameter in mlp.parameters():
             parameter.copy_(draw.integers(*parameter.shape))
-        mlp[0].weight.mul_(64)
-        mlp[0].bias.copy_(64 * draw.integers(8) + 32)
+        mlp[0].weight.mul_(128)
+        mlp[0].bias.copy_(128 * draw.integers(8) + 64)
     check = Check(CALL, safe=True, x=x, t=4, numbers="whole")
     check.value(student.ask("tp_mlp_forward", x, *cut(mlp, 4))["out"], mlp(x).detach(), "the output", "输出", 0.0)
 
