@@ -23,7 +23,7 @@ from exercises.manifest import student_files
 from grader.student import GIVEN_ON_TOP
 
 # Whatever plug-ins are installed beside it, a trial loads pytest-timeout only: some take longer to load than all tests.
-BARE = ["-q", "--disable-plugin-autoload", "-p", "pytest_timeout", "-p", "no:cacheprovider"]
+BARE = ["-q", "--disable-plugin-autoload", "-p", "pytest_timeout", "-p", "no:cacheprovider", "-p", "no:logging"]
 
 
 @dataclass
