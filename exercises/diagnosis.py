@@ -26,13 +26,17 @@ def fingerprint_key(test: str, failure: CheckFailed) -> str:
 
 
 def diagnose(exercise: str, test: str, failure: CheckFailed) -> list[Text]:
-    """The misconceptions of `exercise` that give just this result in the test with node id `test`; often none."""
+    """The misconceptions of `exercise` that give just this result in the test with node id `test`; often none.
+
+    A number that fits more than two of them tells nothing, so none is named.
+    """
     if failure.numbers is None:
         return []
     found = projections(failure.numbers)
     key = fingerprint_key(test, failure)
-    return [
+    fitting = [
         {"en": entry["en"], "zh": entry["zh"]}
         for entry in _fingerprints().get(exercise, [])
         if key in entry["results"] and same_projections(entry["results"][key], found)
     ]
+    return fitting if len(fitting) <= 2 else []
