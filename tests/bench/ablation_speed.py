@@ -37,7 +37,7 @@ def plain_loop(steps: int) -> None:
     from ablation import VARIANTS
     from fm_world import ALPHABET, build_world
     from tiny_gpt import CharTokenizer
-    from train_lab import WINDOW, FlexConfig, eval_bpc, make_flex
+    from train_lab import MAX_GRAD_NORM, WINDOW, FlexConfig, eval_bpc, make_flex
 
     torch.set_num_threads(2)
     world = build_world()
@@ -56,6 +56,7 @@ def plain_loop(steps: int) -> None:
                 loss = F.cross_entropy(logits.view(-1, logits.size(-1)), y.view(-1))
                 optimizer.zero_grad(set_to_none=True)
                 loss.backward()
+                torch.nn.utils.clip_grad_norm_(model.parameters(), MAX_GRAD_NORM)
                 optimizer.step()
             eval_bpc(model, val_data)
 
