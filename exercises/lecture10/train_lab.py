@@ -156,10 +156,11 @@ def train_flex(
     log_every: int = 100,
     on_step: Callable[[int], None] | None = None,
 ) -> list[float]:
-    """Train `model` in place with Adam at a constant rate, gradients clipped, without warm-up; the losses in nats every `log_every` steps.
+    """Train `model` in place and return the losses in nats, one every `log_every` steps.
 
-    `data` is a 1-D int64 tensor of more than `WINDOW` characters; `seed` decides which windows are drawn.
-    `on_step(step)` is called after each step, counted from 1. Too little data, or a count below 1: `ValueError`.
+    Adam at a constant rate, without warm-up, gradients clipped to a norm of `MAX_GRAD_NORM`. `data` is a 1-D int64
+    tensor of more than `WINDOW` characters; `seed` decides which windows are drawn. `on_step(step)` is called after
+    each step, counted from 1. Too little data, or a count below 1: `ValueError`.
     """
     for name, count in (("steps", steps), ("batch_size", batch_size), ("log_every", log_every)):
         if count < 1:
