@@ -263,8 +263,10 @@ def load_what_fits(model: nn.Module, state: dict[str, Tensor]) -> None:
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             value = state.get(name)
-            fits = value is not None and value.shape == parameter.shape
-            parameter.copy_(value) if fits else parameter.zero_()
+            if value is not None and value.shape == parameter.shape:
+                parameter.copy_(value)
+            else:
+                parameter.zero_()
 
 
 def flex_train(choices: dict, train: Tensor, val: Tensor, steps: int, batch_size: int, seed: int) -> float:
