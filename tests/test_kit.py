@@ -132,7 +132,7 @@ def test_bad_markers_are_refused(source, message):
 
 def test_every_stub_is_to_do(submission):
     for outcome in run_pytest([str(EXERCISES), "--impl", str(submission(stubs()))]):
-        assert outcome.state == "failed" and outcome.message.startswith("to do: "), outcome
+        assert outcome.state == "failed" and "to do: " in outcome.message, outcome
 
 
 def test_every_solution_passes():
@@ -161,7 +161,7 @@ def test_no_file_is_stray():
     names = [file.stem for file in modules]
     assert len(names) == len(set(names)), "lecture code is imported by bare name, so no name may stand twice"
     texts = {
-        file: file.read_text(encoding="utf-8")
+        file: file.read_text(encoding="utf-8", errors="replace")  # an accepted answer is in Latin-1
         for folder in ("lecture01", "exercises", "tests", "grader")
         for file in (ROOT / folder).rglob("*.py")
     }
