@@ -239,7 +239,13 @@ def test_no_worker_outlives_the_parent(tmp_path, end):
         "if __name__ == '__main__':\n"
         "    ablation.run_ablation({'rope': {'pos': 'rope'}}, steps=1_000_000, batch_size=2, workers=2)\n"
     )
-    process = subprocess.Popen([sys.executable, script], start_new_session=True, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, script],
+        start_new_session=True,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a background job is started deaf to Ctrl-C
+    )
     try:
         deadline = time.monotonic() + 120
         while len(list(tmp_path.glob("*.pid"))) < 2:
