@@ -8,6 +8,7 @@ from grader.matrix import run_matrix
 from grader.misconceptions import load_misconceptions
 
 ALL = load_misconceptions()
+RACES = {"tp_autograd/handle_not_waited_for"}  # what they give depends on who comes first, so now and then on luck
 
 
 @pytest.fixture(scope="module")
@@ -42,4 +43,4 @@ def test_wrong_values_are_called_by_their_names(rows):
 def test_no_wrong_name_alone(rows):
     """Another's name may stand there only beside its own: then the two gave the same numbers."""
     wrong = {n: row.names for n, row in rows.items() if row.names and row.misconception.en not in row.names}
-    assert not wrong
+    assert not wrong.keys() - RACES, wrong
