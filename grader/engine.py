@@ -64,7 +64,7 @@ class Engine:
         self._server: subprocess.Popen | None = None
         self._control: socket.socket | None = None
         self._lock = threading.Lock()
-        self._log = tempfile.TemporaryFile()
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115, what the server prints, as long as the engine lives
 
     def __enter__(self) -> Engine:
         torch.set_num_threads(1)

@@ -15,7 +15,7 @@ import select
 import socket
 import time
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -25,7 +25,7 @@ from exercises.manifest import Exercise, load_manifest
 from exercises.paths import ROOT
 from grader.intake import Submission
 from grader.marking import ENGINE, Marking
-from grader.results import ExerciseResult
+from grader.results import ExerciseResult, ExerciseStatus
 from grader.solver import wire
 from grader.solver.confinement import Limits
 from grader.student import Cell, ReplyUnusable, Student, StudentGone, StudentRaised
@@ -388,12 +388,12 @@ def _result(exercise: Exercise, entry: dict, bench: Bench, marking: Marking) -> 
     student = bench.students[exercise.id]
     messages = entry["messages"]
     if student.unreadable_here:
-        status = "ungradable"
+        status: ExerciseStatus = "ungradable"
         messages = [marking.unreadable(exercise, student.unreadable_here)]
     elif marking.all_passed(exercise):
         status = "ok"
     elif student.events:
-        status = student.events[0]
+        status = cast(ExerciseStatus, student.events[0])
     else:
         status = "not_started" if marking.not_started(exercise) else "failed"
     return ExerciseResult(

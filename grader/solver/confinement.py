@@ -90,13 +90,16 @@ def command_of_server(tier: str, arguments: list[str]) -> list[str]:
 
 
 def environment_of_server() -> dict[str, str]:
-    """The whole environment: nothing of the judge's."""
+    """The whole environment: nothing of the judge's. Given modules are imported by bare name, as lectures do."""
+    folders = [ROOT, ROOT / "lecture01", *sorted((ROOT / "exercises").glob("lecture*"))]
     return {
         "PATH": "/usr/bin:/bin",
         "HOME": SCRATCH,
         "LANG": "C.UTF-8",
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": os.pathsep.join(map(str, folders)),
         "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONIOENCODING": "utf-8:replace",
+        "PYTHONUNBUFFERED": "1",
         "OMP_NUM_THREADS": "1",
         "MKL_NUM_THREADS": "1",
         "GLOO_SOCKET_IFNAME": "lo",
