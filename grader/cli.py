@@ -17,6 +17,7 @@ from grader.fingerprints import write_fingerprints
 from grader.matrix import write_matrix
 from grader.misconceptions import load_misconceptions
 from grader.reference import ReproductionError, write_reference
+from grader.sample_class import write_sample_class
 from grader.show import print_results
 
 
@@ -68,11 +69,19 @@ def grade(options: argparse.Namespace) -> int:
     return 0 if graded and all(e.status != "ungradable" for result in results for e in result.exercises) else 1
 
 
+def sample(options: argparse.Namespace) -> None:
+    """Write a small class into a folder, to try `grade` on: right, half done, wrong, hostile and broken submissions."""
+    if options.folder.exists() and any(options.folder.iterdir()):
+        raise Misuse(f"{options.folder} is not empty; name a new folder")
+    for path in write_sample_class(options.folder):
+        print(path)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m grader", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     made = {}
-    for function in (grade, author, reference, matrix):
+    for function in (grade, sample, author, reference, matrix):
         command = commands.add_parser(function.__name__, help=function.__doc__, description=function.__doc__)
         command.set_defaults(function=function)
         made[function] = command
@@ -82,6 +91,7 @@ def main() -> None:
     made[grade].add_argument("--seed", type=int, help="replay the inputs of an earlier run (default: fresh ones)")
     made[grade].add_argument("--lang", choices=LANGUAGES, default="en", help="language of the messages")
     made[grade].add_argument("--trust", action="store_true", help="grade even where code can't be confined")
+    made[sample].add_argument("folder", type=Path, metavar="FOLDER")
     made[matrix].add_argument("--train", action="store_true", help="also train the ablation's models with each")
     options = parser.parse_args()
     try:

@@ -33,6 +33,7 @@ from grader.trial import BARE
 
 HIDDEN = ROOT / "tests" / "hidden"
 MEMORY_BYTES = 1 << 30
+_ENOUGH = 3  # a child that has died, or met a limit, this many times is not replaced any more
 _START_SECONDS = 60  # for a child to be confined and to parse its files, on a machine however busy
 _REPORT_SECONDS = 10  # for the server to tell how a child ended
 
@@ -53,8 +54,8 @@ class Usage:
 class SolverStudent(Student):
     """One exercise's student, in a confined child of the solver server.
 
-    A child that has died is replaced for the next test, as long as the exercise's time lasts. `events` are the
-    statuses of what went wrong, in order.
+    A child that has died is replaced for the next test, a few times and as long as the exercise's time lasts.
+    `events` are the statuses of what went wrong, in order.
     """
 
     def __init__(
@@ -81,6 +82,8 @@ class SolverStudent(Student):
             raise StudentGone("ungradable")
         if self._left <= 0:
             raise StudentGone("timeout")
+        if len(self.events) >= _ENOUGH:
+            raise StudentGone(self.events[-1])
         self._number += 1
         order = {
             "number": self._number,
