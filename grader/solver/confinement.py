@@ -130,6 +130,7 @@ def enter_namespaces(tier: str) -> None:
 
 def close_doors(tier: str, limits: Limits) -> None:
     """Step 2, in that child, before it has seen any student code. The working directory becomes the scratch folder."""
+    os.setsid()  # a signal to one's own process group reaches all of it, whatever the namespace
     syscalls.die_with_parent(signal.SIGKILL)
     space = _address_space()
     if tier != "limits":
