@@ -12,11 +12,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from exercises.language import LANGUAGES
 from exercises.manifest import load_manifest
 from grader.authoring import AuthoringError, write_stubs
-from grader.engine import Engine, NoTier, write_json
+from grader.engine import Engine, NoTier
 from grader.fingerprints import write_fingerprints
 from grader.matrix import write_matrix
 from grader.misconceptions import load_misconceptions
 from grader.reference import ReproductionError, write_reference
+from grader.results import SCHEMA, schema, with_changes_noted, write_json
 from grader.sample_class import write_sample_class
 from grader.show import print_results
 
@@ -26,8 +27,9 @@ class Misuse(Exception):
 
 
 def author(options: argparse.Namespace) -> None:
-    """Make anew all that is made from the solutions: stubs, and the fingerprints of known misconceptions."""
+    """Make anew all that is made from other files: stubs, the schema of results, fingerprints of misconceptions."""
     write_stubs()
+    SCHEMA.write_text(schema(), encoding="utf-8")
     with Progress(transient=True) as progress:
         task = progress.add_task("fingerprints", total=len(load_misconceptions()))
         write_fingerprints(lambda: progress.advance(task))
@@ -63,6 +65,7 @@ def grade(options: argparse.Namespace) -> int:
         task = progress.add_task("grading", total=len(options.path))
         results = list(engine.grade_all(options.path, options.exercise, lambda: progress.advance(task)))
     if options.json:
+        results = with_changes_noted(results, options.json)
         write_json(results, options.json)
     print_results(results)
     graded = all(result.status == "graded" for result in results)

@@ -33,6 +33,8 @@ def print_results(results: Sequence[SubmissionResult], console: Console | None =
         if result.status != "graded":
             console.print(plain(f"{name}: {result.status}: {result.reason}"))
             continue
+        for note in result.notes:
+            console.print(plain(f"{name}: note: {note}"))
         for exercise in result.exercises:
             if exercise.status not in ("ok", "not_started"):
                 said = exercise.messages[-1] if exercise.messages else exercise.status
