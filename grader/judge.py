@@ -250,80 +250,26 @@ def _kind(name: Any) -> str:
     return name if name in ("RankError", "CollectiveMismatch", "RankTimeout") else "Exception"
 
 
-_WORDS = frozenset(
-    [
-        "rank",
-        "ranks",
-        "never",
-        "called",
-        "all-reduce",
-        "all-gather",
-        "reduce-scatter",
-        "all-to-all",
-        "broadcast",
-        "gather",
-        "scatter",
-        "reduce",
-        "barrier",
-        "send",
-        "receive",
-        "in",
-        "forward",
-        "backward",
-        "waits",
-        "wait",
-        "there",
-        "only",
-        "time",
-        "times",
-        "one",
-        "more",
-        "the",
-        "ranks'",
-        "collectives",
-        "don't",
-        "match",
-        "calls",
-        "not",
-        "finished",
-        "after",
-        "s",
-        "waiting",
-        "computing",
-        "before",
-        "any",
-        "collective",
-        "on",
-        "default",
-        "group",
-        "sum",
-        "avg",
-        "product",
-        "min",
-        "max",
-        "band",
-        "bor",
-        "bxor",
-        "premul_sum",
-        "of",
-        "float64",
-        "float32",
-        "float16",
-        "bfloat16",
-        "int64",
-        "elements",
-        "and",
-    ]
-)
+def _sentences() -> re.Pattern:
+    """Every sentence of `run_on_ranks` about ranks that never met, and nothing else."""
+    ranks = r"ranks? \d(, \d)*"
+    kind = "(all-reduce|all-gather|reduce-scatter|all-to-all|broadcast|gather|scatter|reduce|barrier)"
+    call = f"{kind} in (forward|backward)"
+    cargo = rf"{kind}( \([a-z_]{{0,11}} of \d{{1,3}} b?float\d\d elements\))? in (forward|backward)"
+    place = f"(finished|computing, (before any collective|after {call})|waiting in {call}( on the default group)?)"
+    return re.compile(
+        rf"{ranks} never called {call} \({ranks} waits? there\)"
+        rf"|{ranks} called {call} only \d{{1,2}} times? \({ranks} waits? in one more\)"
+        rf"|the ranks' collectives don't match: rank \d calls {cargo}, rank \d calls {cargo}"
+        rf"|not finished after \d{{1,3}} s\. {ranks}: {place}(; {ranks}: {place})*"
+    )
+
+
+_SENTENCES = _sentences()
 
 
 def _sentence(text: Any) -> str:
-    """What `run_on_ranks` says of ranks that never met, if it is made of its words and of short numbers alone."""
-    if not isinstance(text, str) or len(text) > 400:
-        return ""
-    words = re.split(r"[\s,:;()]+", text.replace(". ", " ").rstrip(". "))
-    ours = all(word in _WORDS or re.fullmatch(r"\d{1,5}", word) for word in words if word)
-    return text if ours else ""
+    return text if isinstance(text, str) and len(text) <= 400 and _SENTENCES.fullmatch(text) else ""
 
 
 class Bench:

@@ -88,7 +88,9 @@ def test_calls_in_turn(student, draw, models):
     inputs = [draw.ids(2, 7, vocab_size=9) for _ in range(2)]
     calls = [(m, states[i], inputs[j]) for m, (i, j) in zip(models, ((0, 0), (0, 1), (1, 1), (1, 0)))]
     check = Check("models of make_flex(FlexConfig(all choices)), called in turn", safe=True, models=models)
-    for number, ((_, state, idx), logits) in enumerate(zip(calls, student.ask("flex_logits", choices, calls)), 1):
+    for number, ((_, state, idx), logits) in enumerate(
+        zip(calls, student.ask("flex_logits", choices, calls), strict=True), 1
+    ):
         alone = composed_logits(student, choices, state, idx)
         check.value(logits, alone, f"the logits of call {number}", f"第 {number} 次调用的 logits")
 
@@ -159,10 +161,12 @@ def test_short_training(student, texts, variant):
     choices = VARIANTS[variant]["choices"]
     arguments = settings["steps"], settings["batch_size"], settings["seed"]
     actual = student.ask("flex_train", choices, *texts, *arguments)
-    difference = actual - settings["baseline"]["mean"]
     check = Check(
         "train_flex(make_flex(FlexConfig({})), …, steps={}, batch_size={})".format(choices, *arguments[:2]), safe=True
     )
+    sensible = isinstance(actual, float) and 0 < actual < 100
+    check.that(sensible, "there are no sensible bits per character", "每字符比特数不合理")
+    difference = actual - settings["baseline"]["mean"]
     check.that(
         figures["lower"] <= difference <= figures["upper"],
         f"after training, the bits per character minus the baseline's are {difference:+.3f}; "
