@@ -208,3 +208,41 @@ def test_misuse_is_2(arguments, message):
         [sys.executable, "-m", "grader", "grade", *arguments], cwd=ROOT, capture_output=True, text=True
     )
     assert done.returncode == 2 and message in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        (
+            "        return _summed_over(grad, ctx.group), None\n",
+            "        return grad if dist.get_rank() else _summed_over(grad, ctx.group), None\n",
+            "never called all-reduce in backward",
+        ),
+        (
+            "    dist.all_reduce(total, group=group)\n",
+            "    dist.all_reduce(total, group=group) if dist.get_rank() else dist.all_reduce(total, op=dist.ReduceOp.MAX, group=group)\n",
+            "don't match",
+        ),
+    ],
+)
+def test_ranks_that_never_meet_are_told_so(engine, submission, old, new, sentence):
+    source = (SOLUTIONS / "lecture09/tp_autograd.py").read_text(encoding="utf-8")
+    assert old in source
+    (result,) = engine.grade(
+        submission({"lecture09/tp_autograd.py": source.replace(old, new)}), ["tp_autograd"]
+    ).exercises
+    assert result.status == "failed" and any(sentence in message for message in result.messages), result.messages
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "rank 1 never called 0.123456 in forward (rank 0 waits there)",
+        "<b>rank 1</b>",
+        7,
+        None,
+        "rank 0 never called all-reduce in forward (rank 1 waits there)\n0.5",
+    ],
+)
+def test_any_other_sentence_is_not_passed_on(text):
+    assert judge._sentence(text) == ""
