@@ -79,11 +79,11 @@ class Check:
         if not isinstance(actual, Tensor):
             self.fail(en, zh, f"{en} is {_kind(actual)}, not a tensor", f"{zh}是 {_kind(actual)}，不是张量")
         if actual.shape != expected.shape:
-            want = tuple(expected.shape)
+            right = tuple(expected.shape)
             if self.safe and not _is_tellable(actual.shape):
-                self.fail(en, zh, f"{en} doesn't have the shape {want}", f"{zh}的形状不是 {want}")
-            have = tuple(actual.shape)
-            self.fail(en, zh, f"{en} has shape {have} instead of {want}", f"{zh}的形状是 {have}，应为 {want}")
+                self.fail(en, zh, f"{en} doesn't have the shape {right}", f"{zh}的形状不是 {right}")
+            shape = tuple(actual.shape)
+            self.fail(en, zh, f"{en} has shape {shape} instead of {right}", f"{zh}的形状是 {shape}，应为 {right}")
         if actual.dtype != expected.dtype:
             dtypes = _name(actual.dtype), _name(expected.dtype)
             self.fail(
