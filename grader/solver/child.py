@@ -60,6 +60,8 @@ def serve(connection: socket.socket) -> int:
                 "sentence": raised.sentence,
                 "hit": _limit_hit(raised.__cause__),
             }
+        except BaseException:  # KeyboardInterrupt and its like: they end a process
+            return 1
         reply["changes"] = student.state_changes()
         try:
             wire.send(connection, reply)
