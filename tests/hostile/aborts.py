@@ -1,0 +1,6 @@
+# Aborts.
+# exercise: comm_cost
+# status: crashed
+import os
+
+os.abort()
