@@ -26,10 +26,17 @@ SMALL = {"n_layers": 2, "d_model": 12, "n_heads": 3, "d_ff": 16, "context": 32, 
 
 
 @pytest.fixture(scope="module")
-def texts():
-    """Training and validation text as ids."""
-    world, tokenizer = build_world(), CharTokenizer(ALPHABET)
-    return [torch.tensor(tokenizer.encode(text)) for text in (world.train_text(), world.val_text())]
+def world():
+    return build_world()
+
+
+@pytest.fixture(scope="module")
+def validation(world):
+    return encoded(world.val_text())
+
+
+def encoded(text):
+    return torch.tensor(CharTokenizer(ALPHABET).encode(text))
 
 
 @pytest.fixture(scope="module")
@@ -58,12 +65,12 @@ def composed_logits(student, choices, state, idx):
     return x @ state["tok_emb.weight"].T
 
 
-def dropped_in(student, weights, texts, variant):
+def dropped_in(student, weights, validation, variant):
     """Bits per character of the student's model with trained weights: the stored figure, or the composed model's."""
     torch.set_default_dtype(torch.float32)
     figures = VARIANTS[variant]
     choices, state = figures["choices"], own(weights, f"{variant}/")
-    data = texts[1][: BOUNDS["characters"]]
+    data = validation[: BOUNDS["characters"]]
     check = Check(f"eval_bpc(make_flex(FlexConfig({choices})), validation text) with trained weights", safe=True)
     actual = student.ask("flex_bits", choices, state, data)
     windows = (len(data) - 1) // 96
@@ -76,8 +83,8 @@ def dropped_in(student, weights, texts, variant):
 
 
 @pytest.mark.parametrize("variant", list(VARIANTS))
-def test_trained_weights_dropped_in(student, weights, texts, variant):
-    dropped_in(student, weights, texts, variant)
+def test_trained_weights_dropped_in(student, weights, validation, variant):
+    dropped_in(student, weights, validation, variant)
 
 
 @pytest.mark.parametrize("models", [(0, 0, 0, 0), (0, 1, 0, 1)])
@@ -152,13 +159,13 @@ def small_shapes(choices):
 @pytest.mark.train
 @pytest.mark.weight(6)
 @pytest.mark.parametrize("variant", list(TRAINED))
-def test_short_training(student, texts, variant):
+def test_short_training(student, world, validation, variant):
     """Bits per character after a short training from scratch, relative to the stored baseline."""
     figures, settings = TRAINED[variant], BOUNDS["training"]
     torch.set_default_dtype(torch.float32)
     choices = VARIANTS[variant]["choices"]
     arguments = settings["steps"], settings["batch_size"], settings["seed"]
-    actual = student.ask("flex_train", choices, *texts, *arguments)
+    actual = student.ask("flex_train", choices, encoded(world.train_text()), validation, *arguments)
     difference = actual - settings["baseline"]["mean"]
     check = Check(
         "train_flex(make_flex(FlexConfig({})), …, steps={}, batch_size={})".format(choices, *arguments[:2]), safe=True

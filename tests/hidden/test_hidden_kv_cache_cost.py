@@ -53,6 +53,14 @@ def test_bytes_per_rank(student, draw, kv, t, kept):
     agrees(student, "kv_cache_bytes_per_token_per_rank", 4 * layers * kept * hd, *arguments)
 
 
+def test_bytes_on_any_number_of_ranks(student, draw):
+    for _ in range(3):
+        (layers, few, hd, size), many = sizes(draw), draw.number(2, 50)
+        for kv, t, kept in ((few * many, many, few), (few, few * many, 1)):
+            arguments = layers, kv * draw.number(1, 3), kv, hd, t, size
+            agrees(student, "kv_cache_bytes_per_token_per_rank", 2 * layers * kept * hd * size, *arguments)
+
+
 @pytest.mark.weight(2)
 def test_break_even(student, draw):
     for _ in range(4):
@@ -88,14 +96,14 @@ def test_flex_param_count(student, draw):
         )
 
 
-FIXED = {"vocab_size": 7, "context": 9, "n_layers": 2, "n_heads": 2, "d_ff": 11}
+FIXED = {"vocab_size": 7, "context": 9, "n_layers": 2, "n_heads": 1, "d_ff": 11}
 
 
 def test_flex_param_count_where_rounding_shows(student):
-    """8 d / 3 rounds up for one of these widths, down for another, and is whole for the third."""
+    """8 d / 3 rounds up for some of these widths, down for others, and is whole for others; odd ones are allowed too."""
     check = Check("flex_param_count(config)", safe=True)
-    for d, bias in product((8, 10, 12, 20, 22), (True, False)):
-        choices = {"mlp": "swiglu", "parallel": True, "mqa": False, "pos": "learned", "bias": bias}
+    for d, bias in product((7, 8, 10, 12, 15, 20, 22), (True, False)):
+        choices = {"mlp": "swiglu", "parallel": True, "mqa": True, "pos": "learned", "bias": bias}
         config = FIXED | choices | {"d_model": d}
         actual = student.ask("flex_param_count", config)
         either(
