@@ -191,8 +191,8 @@ def last_results() -> dict[str, Part]:
 
 def reasons() -> dict[Change, str]:
     """Why a mutant is equivalent."""
-    entries = tomllib.loads(REASONS.read_text(encoding="utf-8"))["mutant"]
-    return {Change(entry["where"], entry["change"].strip("\n")): entry["reason"] for entry in entries}
+    entries = tomllib.loads(REASONS.read_text(encoding="utf-8"))["equivalent"]
+    return {Change(e["where"], change.strip("\n")): e["reason"] for e in entries for change in e["changes"]}
 
 
 def written(parts: dict[str, Part]) -> str:
