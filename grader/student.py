@@ -155,19 +155,20 @@ class InProcessStudent(Student):
         return importlib.util.spec_from_loader(name, _Loader(file, self._sources[file]))
 
 
-def _copied(value: Any, memo: dict) -> Any:
-    """`copy.deepcopy` of arguments. A module has dozens of containers, and deepcopy takes its time over empty ones."""
-    if id(value) in memo:
-        return memo[id(value)]
-    if isinstance(value, torch.nn.Module):
-        memo[id(value)] = twin = object.__new__(type(value))
-        vars(twin).update({name: _copied(item, memo) for name, item in vars(value).items()})
-        return twin
+def _copied(value: Any, memo: dict[int, Any]) -> Any:
+    """`copy.deepcopy` of arguments, which takes its time over the dozens of empty containers in each module."""
+    if value is None or type(value) in (bool, int, float, str):
+        return value
     if type(value) in (dict, OrderedDict):
-        return type(value)((key, _copied(item, memo)) for key, item in value.items())
+        return type(value)((key, _copied(item, memo)) for key, item in value.items()) if value else type(value)()
     if type(value) in (list, tuple):
         return type(value)(_copied(item, memo) for item in value)
-    return copy.deepcopy(value, memo)
+    if not isinstance(value, torch.nn.Module):
+        return copy.deepcopy(value, memo)
+    if id(value) not in memo:
+        memo[id(value)] = twin = object.__new__(type(value))
+        vars(twin).update({name: _copied(item, memo) for name, item in vars(value).items()})
+    return memo[id(value)]
 
 
 def _cells_of(file: str, source: str | Path | list[Cell]) -> list[Cell]:
