@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from exercises.paths import use_implementation
 
 use_implementation("solutions")
 
+from grader.engine import Engine
 from grader.misconceptions import write_submission
 
 
@@ -25,3 +27,9 @@ def submission(tmp_path):
         return write_submission(tmp_path / "submission", changed or {})
 
     return lay_out
+
+
+@pytest.fixture(scope="session")
+def engine() -> Iterator[Engine]:
+    with Engine() as started:
+        yield started
