@@ -1,0 +1,222 @@
+"""What nbgrader calls by name from a course's nbgrader_config.py: hooks, the reader of notebooks, preprocessors.
+
+Student code runs in the grading engine's own processes only, never in one that can open the gradebook.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import shutil
+import stat
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from nbconvert.exporters import NotebookExporter
+from nbformat import NotebookNode
+from nbformat.v4 import new_markdown_cell, new_notebook, new_output
+from nbgrader.api import Gradebook
+from nbgrader.preprocessors import ClearSolutions, ComputeChecksums, NbGraderPreprocessor
+from nbgrader.utils import is_grade, is_solution
+from sqlalchemy import Engine as DatabaseEngine
+from sqlalchemy import event
+from traitlets import Bool, Enum, Integer, Unicode
+
+from exercises.language import LANGUAGES
+from exercises.manifest import load_manifest
+from exercises.report import Row, html_report
+from grader.authoring import stub_of
+from grader.course.notebooks import CHECK
+from grader.course.repair import REASONS, REFUSED, Expected, Unreadable, mend, read_any
+from grader.results import ExerciseResult, SubmissionResult
+
+SQLITE_PATIENCE = 60  # seconds that one autograder waits for another's write
+
+WORDS = {
+    "en": {
+        "headline": "{id} ({title}) · {points:g} of {max:g} points · {status}",
+        "message": "what the hidden tests found",
+        "ungradable": "This notebook could not be marked: {reason}.",
+        "notes": "**How this notebook was read**",
+        "other": "only {name} was marked, not {others}",
+        "ok": "every hidden test passed",
+        "failed": "some hidden tests failed",
+        "not_started": "not written yet",
+        "crashed": "the process died",
+        "timeout": "it took too long and was stopped",
+        "memory": "it took too much memory and was stopped",
+        "output_limit": "it wrote too much and was stopped",
+        "forbidden": "it tried something that is not allowed",
+    },
+    "zh": {
+        "headline": "{id}（{title}） · {points:g} / {max:g} 分 · {status}",
+        "message": "隐藏测试发现",
+        "ungradable": "这个 notebook 无法评分：{reason}。",
+        "notes": "**这个 notebook 的读取说明**",
+        "other": "只评阅了 {name}，没有评阅 {others}",
+        "ok": "隐藏测试全部通过",
+        "failed": "部分隐藏测试未通过",
+        "not_started": "还没有完成",
+        "crashed": "进程崩溃",
+        "timeout": "运行超时，已被中止",
+        "memory": "占用内存过多，已被中止",
+        "output_limit": "输出过多，已被中止",
+        "forbidden": "尝试了不允许的操作",
+    },
+}
+
+
+# Before nbgrader starts
+
+
+def patient_sqlite() -> None:
+    """Let connections to a SQLite gradebook wait for a lock instead of giving up after five seconds."""
+
+    @event.listens_for(DatabaseEngine, "connect")
+    def wait(connection: Any, record: Any) -> None:
+        if type(connection).__module__.startswith("sqlite3"):
+            connection.execute(f"PRAGMA busy_timeout = {1000 * SQLITE_PATIENCE}")
+
+
+# Release
+
+
+class ClearToStubs(ClearSolutions):
+    """nbgrader's ClearSolutions, with the stubs that the kit's student files have."""
+
+    def preprocess_cell(
+        self, cell: NotebookNode, resources: dict, cell_index: int
+    ) -> tuple[NotebookNode, dict]:
+        if cell.cell_type != "code" or not is_solution(cell):
+            return super().preprocess_cell(cell, resources, cell_index)
+        exercise = next(e for e in load_manifest() if e.id == cell.metadata.nbgrader.grade_id)
+        cell.source = stub_of(cell.source, dict.fromkeys(exercise.names, exercise.id)).rstrip("\n")
+        return cell, resources
+
+
+def as_released(notebook: NotebookNode, text_stub: str) -> NotebookNode:
+    """An instructor's notebook as students get it, with nbgrader's checksums."""
+    resources: dict = {}
+    for preprocessor in (ClearToStubs(text_stub=text_stub), ComputeChecksums()):
+        notebook, resources = preprocessor.preprocess(notebook, resources)
+    return notebook
+
+
+# Autograde: the submission's folder
+
+
+def prepare_submission(assignment: str, student: str, notebooks: list[str]) -> None:
+    """Before nbgrader reads a submission: remove links, and find the notebook if it goes by another name.
+
+    `notebooks` are the paths that nbgrader found; a copy under the right name is added to them. Of several notebooks
+    that could be meant none is chosen: a file that says so takes the place.
+    """
+    folder = Path(notebooks[0]).parent
+    for path in sorted(folder.rglob("*")):
+        if not stat.S_ISREG(path.lstat().st_mode) and (path.is_symlink() or not path.is_dir()):
+            path.unlink()
+    wanted = folder / f"{assignment}.ipynb"
+    if wanted.exists():
+        return
+    found = [path for path in map(Path, notebooks) if path.is_file()]
+    with_checks = [path for path in found if f"{CHECK}".encode() in path.read_bytes()]
+    chosen = with_checks if len(with_checks) == 1 else found
+    if len(chosen) == 1:
+        shutil.copyfile(chosen[0], wanted)
+    else:
+        wanted.write_text(json.dumps({REFUSED: "several" if chosen else "no_file"}), encoding="utf-8")
+    notebooks.append(str(wanted))
+
+
+class AnyNotebook(NotebookExporter):
+    """Reads a submitted notebook whatever its state; nbgrader's own files are read as usual."""
+
+    def from_filename(self, filename: str, resources: Any = None, **kwargs: Any) -> tuple[Any, Any]:
+        path = Path(filename)
+        if path.parent != _submitted(self.parent.coursedir, resources):
+            return super().from_filename(filename, resources, **kwargs)
+        language = GradeByEngine(config=self.config).language
+        others = sorted(other.name for other in path.parent.glob("*.ipynb") if other != path)
+        notes = []
+        try:
+            notebook, notes = read_any(path, language)
+            reason = ""
+        except Unreadable as error:
+            notebook, reason = new_notebook(), error.reason
+        if others:
+            notes.append(WORDS[language]["other"].format(name=path.name, others=", ".join(others)))
+        notebook.metadata["kit"] = {"notes": notes, "unreadable": reason}
+        return self.from_notebook_node(notebook, resources, **kwargs)
+
+
+def _submitted(coursedir: Any, resources: Any) -> Path:
+    """The folder of the submission that is being read."""
+    info = resources["nbgrader"]
+    return Path(coursedir.format_path(coursedir.submitted_directory, info["student"], info["assignment"]))
+
+
+# Autograde: the notebook
+
+
+class MendCells(NbGraderPreprocessor):
+    """Puts cells right before nbgrader looks at them, so that nothing in a notebook can stop a batch."""
+
+    def preprocess(self, nb: NotebookNode, resources: dict) -> tuple[NotebookNode, dict]:
+        info = resources["nbgrader"]
+        with Gradebook(info["db_url"]) as gradebook:
+            source = gradebook.find_notebook(info["notebook"], info["assignment"])
+            points = {cell.name: cell.max_score for cell in source.grade_cells}
+            written = {cell.name for cell in source.solution_cells}
+            expected = {
+                cell.name: Expected(
+                    cell.name,
+                    cell.cell_type,
+                    cell.source,
+                    cell.checksum,
+                    cell.name in written,
+                    cell.locked,
+                    points.get(cell.name),
+                )
+                for cell in source.source_cells
+            }
+        notes = mend(nb, expected, GradeByEngine(config=self.config).language)
+        if not nb.metadata.kit.unreadable:
+            nb.metadata.kit.notes += notes
+        return nb, resources
+
+
+class GradeByEngine(NbGraderPreprocessor):
+    """Takes Execute's place: the engine grades the submitted notebook, and each check cell gets points and messages."""
+
+    language = Enum(LANGUAGES, "en", help="language of the messages to students").tag(config=True)
+    seed = Integer(None, allow_none=True, help="of the hidden tests' inputs; None draws them afresh").tag(config=True)
+    trust = Bool(False, help="grade even where this machine can't confine student code").tag(config=True)
+    enabled = Bool(True)
+
+    def preprocess(self, nb: NotebookNode, resources: dict) -> tuple[NotebookNode, dict]:
+        info = resources["nbgrader"]
+        started = time.monotonic()
+        words = WORDS[self.language]
+        cells = {
+            cell.metadata.nbgrader.grade_id.removesuffix(CHECK): cell
+            for cell in nb.cells
+            if cell.cell_type == "code" and is_grade(cell)
+        }
+        self._compare_with_manifest(cells)
+        kit = nb.metadata.pop("kit")
+        notes, reason = list(kit.notes), kit.unreadable
+        if reason == "no_file":
+            points = dict.fromkeys(cells, 0.0)
+        else:
+            result = self._graded(info, list(cells))
+            points = {exercise.id: exercise.points for exercise in result.exercises}
+            notes += result.notes
+            if result.status == "ungradable" and not reason:
+                notes.append(words["ungradable"].format(reason=result.reason))
+        for exercise_id, cell in cells.items():
+            ...
+        return nb, resources
