@@ -23,6 +23,13 @@ Text = dict[str, str]
 Number = int | float | Fraction
 
 
+class Foreign:
+    """Stands for a result that is neither tensor nor number; `type` is the name of its type, if it may be told."""
+
+    def __init__(self, type: str) -> None:
+        self.type = type
+
+
 class CheckFailed(AssertionError):
     """One finding: `call` (what was called, on what), `finding` by language, and `what` was compared.
 
@@ -244,6 +251,8 @@ def _describe(value) -> str:
 
 
 def _kind(value) -> str:
+    if isinstance(value, Foreign):
+        return f"a {value.type}" if value.type else "an object of another type"
     return "None" if value is None else f"a {type(value).__name__}"
 
 

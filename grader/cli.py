@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
+from pathlib import Path
 
-from rich.progress import Progress
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from exercises.language import LANGUAGES
+from exercises.manifest import load_manifest
 from grader.authoring import AuthoringError, write_stubs
+from grader.engine import Engine, NoTier, write_json
 from grader.fingerprints import write_fingerprints
 from grader.matrix import write_matrix
 from grader.misconceptions import load_misconceptions
 from grader.reference import ReproductionError, write_reference
+from grader.show import print_results
+
+
+class Misuse(Exception):
+    """The command line asks for what can't be done."""
 
 
 def author(options: argparse.Namespace) -> None:
@@ -35,16 +45,49 @@ def matrix(options: argparse.Namespace) -> None:
     print(text.partition("\n## Not caught")[0])
 
 
+def grade(options: argparse.Namespace) -> int:
+    """Grade submissions with the hidden tests: folders, .zip, .tar.gz, .py files or notebooks, each one submission."""
+    known = [exercise.id for exercise in load_manifest()]
+    for exercise in options.exercise or ():
+        if exercise not in known:
+            raise Misuse(f"there is no exercise {exercise}; choose one of {', '.join(known)}")
+    for path in options.path:
+        if not os.path.lexists(path):
+            raise Misuse(f"there is nothing at {path}")
+    if options.json and not options.json.absolute().parent.is_dir():
+        raise Misuse(f"there is no folder {options.json.absolute().parent} to write {options.json.name} to")
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Engine(trust=options.trust, seed=options.seed, language=options.lang) as engine:
+        with Progress(*columns, transient=True) as progress:
+            task = progress.add_task("grading", total=len(options.path))
+            results = list(engine.grade_all(options.path, options.exercise, lambda: progress.advance(task)))
+    if options.json:
+        write_json(results, options.json)
+    print_results(results)
+    graded = all(result.status == "graded" for result in results)
+    return 0 if graded and all(e.status != "ungradable" for result in results for e in result.exercises) else 1
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m grader", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for function in (author, reference, matrix):
+    made = {}
+    for function in (grade, author, reference, matrix):
         command = commands.add_parser(function.__name__, help=function.__doc__, description=function.__doc__)
         command.set_defaults(function=function)
-        if function is matrix:
-            command.add_argument("--train", action="store_true", help="also train the ablation's models with each")
+        made[function] = command
+    made[grade].add_argument("path", nargs="+", metavar="PATH", help="one submission")
+    made[grade].add_argument("--json", type=Path, metavar="FILE", help="write the results, one object a submission")
+    made[grade].add_argument("--exercise", action="append", metavar="ID", help="grade this one only; may be repeated")
+    made[grade].add_argument("--seed", type=int, help="replay the inputs of an earlier run (default: fresh ones)")
+    made[grade].add_argument("--lang", choices=LANGUAGES, default="en", help="language of the messages")
+    made[grade].add_argument("--trust", action="store_true", help="grade even where code can't be confined")
+    made[matrix].add_argument("--train", action="store_true", help="also train the ablation's models with each")
     options = parser.parse_args()
     try:
-        options.function(options)
+        sys.exit(options.function(options))
     except (AuthoringError, ReproductionError) as error:
         sys.exit(str(error))
+    except (Misuse, NoTier) as error:
+        print(f"python -m grader: {error}", file=sys.stderr)
+        sys.exit(2)

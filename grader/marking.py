@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import pytest
 import torch
 
 from exercises.checks import CheckFailed
 from exercises.manifest import Exercise
 from grader.misconceptions import Misconception, load_misconceptions
-from grader.student import StudentRaised
+from grader.student import StudentGone, StudentRaised
+
+ENGINE: pytest.StashKey = pytest.StashKey()
+"""Where a run of the hidden tests finds the grading engine's `Bench`, if it is the engine that runs them."""
 
 WORDS = {
     "en": {
@@ -20,6 +24,11 @@ WORDS = {
         "line": " at {line}",
         "timeout": "it took longer than {limit} s",
         "unusable": "what your code returned could not be used",
+        "crashed": "your code ended its process",
+        "memory": "your code took more memory than it may",
+        "output_limit": "your code wrote more than it may",
+        "forbidden": "your code tried something that is not allowed here",
+        "ungradable": "{file} can't be graded: {reason}",
     },
     "zh": {
         "mistake": "这正是下面这种错误的结果：",
@@ -28,6 +37,11 @@ WORDS = {
         "line": "在 {line} ",
         "timeout": "运行超过 {limit} 秒",
         "unusable": "你的代码返回的内容无法使用",
+        "crashed": "你的代码结束了自己的进程",
+        "memory": "你的代码占用的内存超过了限制",
+        "output_limit": "你的代码输出的内容超过了限制",
+        "forbidden": "你的代码做了这里不允许的事",
+        "ungradable": "{file} 无法评分：{reason}",
     },
 }
 
@@ -38,6 +52,7 @@ class _Mark:
     weight: float
     passed: bool = False
     message: str = ""
+    stub: bool = False
 
 
 @dataclass
@@ -59,7 +74,19 @@ class Marking:
         mark = self.marks[test]
         mark.passed = False
         mark.message = self._explain(mark.exercise, error)
+        mark.stub = isinstance(error, StudentRaised) and error.kind == "NotImplementedError"
         return mark.message
+
+    def all_passed(self, exercise: Exercise) -> bool:
+        return all(mark.passed for mark in self.marks.values() if mark.exercise is exercise)
+
+    def not_started(self, exercise: Exercise) -> bool:
+        """Every test met the stub."""
+        return all(mark.stub for mark in self.marks.values() if mark.exercise is exercise)
+
+    def unreadable(self, exercise: Exercise, reason: str) -> str:
+        """The message for an exercise whose file can't be graded."""
+        return WORDS[self.language]["ungradable"].format(file=exercise.file, reason=reason)
 
     def report(self) -> dict:
         """Points and messages by exercise, as in the contract."""
@@ -109,6 +136,8 @@ class Marking:
                 return words["stub"]
             line = words["line"].format(line=error.line) if error.line else ""
             return error.sentence or words["raised"].format(kind=error.kind, line=line)
+        if isinstance(error, StudentGone) and error.status != "ungradable":
+            return words[error.status].format(limit=exercise.time_limit)
         if error is not None and "Timeout" in str(error):
             return words["timeout"].format(limit=exercise.time_limit)
         return words["unusable"]

@@ -1,21 +1,23 @@
 """The one way from a hidden test to a student's code: `student.ask(request, …)`.
 
 `InProcessStudent` runs the requests of `grader.solver.requests` in this process, on code that is trusted: the
-solutions, a misconception, a submission graded with `pytest tests/hidden`. The engine's solver answers the same
-requests from a process of its own.
+solutions, a misconception, a submission graded with `pytest tests/hidden`. In the engine the same class runs in the
+solver, and the judge's `SolverStudent` asks it over the wire.
 """
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import importlib.abc
 import importlib.util
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 import torch
@@ -40,6 +42,34 @@ class StudentRaised(Exception):
         super().__init__(sentence or (f"{kind} at {line}" if line else kind))
 
 
+class StudentGone(Exception):
+    """The student's process has ended, or its time is over. `status` is the exercise's, as in `grader.results`."""
+
+    def __init__(self, status: str) -> None:
+        self.status = status
+        super().__init__(status)
+
+
+class ReplyUnusable(Exception):
+    """What the student's code returned can't leave its process, or is none of the values that can."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A piece of source: a whole file, or one cell of a notebook. `label` is its path, or its name in <>."""
+
+    label: str
+    source: bytes
+
+    @property
+    def name(self) -> str:
+        return Path(self.label.strip("<>")).name
+
+    def compiled(self) -> CodeType:
+        """Byte-order marks and declared encodings are minded. What is no Python is a `SyntaxError`."""
+        return compile(self.source, self.label, "exec", dont_inherit=True)
+
+
 class Student(ABC):
     """Somebody's answers to all exercises."""
 
@@ -53,12 +83,14 @@ class Student(ABC):
 
 
 class InProcessStudent(Student):
-    """Student files from `texts` (path to source text); files that it lacks come from `exercises/`, unwritten."""
+    """Student files from `texts`: path to source text, to a file, or to the cells of a notebook.
 
-    def __init__(self, texts: dict[str, str | Path]) -> None:
-        self._sources = {file: texts.get(file, EXERCISES / file) for file in student_files()}
+    Files that it lacks come from `exercises/`, unwritten.
+    """
+
+    def __init__(self, texts: Mapping[str, str | Path | list[Cell]]) -> None:
+        self._sources = {file: _cells_of(file, texts.get(file, EXERCISES / file)) for file in student_files()}
         self._modules: dict[str, ModuleType] = {}
-        self._broken: dict[str, BaseException] = {}
         self._changes: list[str] = []
 
     @classmethod
@@ -68,13 +100,17 @@ class InProcessStudent(Student):
 
     def ask(self, request: str, *arguments: Any, **options: Any) -> Any:
         arguments, options = copy.deepcopy((arguments, options))
+        return self.run(request, *arguments, **options)
+
+    def run(self, request: str, *arguments: Any, **options: Any) -> Any:
+        """`ask`, with arguments that are the request's own to use up."""
         dtype, rng = torch.get_default_dtype(), torch.get_rng_state()
         with self._installed(), torch.enable_grad():
             before = global_state()
             try:
                 return getattr(requests, request)(*arguments, **options)
             except (Exception, SystemExit) as error:
-                raise self._raised(error) from None
+                raise self._raised(error) from error
             finally:
                 after = global_state()
                 self._changes = [en for (en, _), value in before.items() if after[en, _] != value]
@@ -85,12 +121,16 @@ class InProcessStudent(Student):
         return self._changes
 
     def _raised(self, error: BaseException) -> StudentRaised:
-        own = {str(source) for source in self._sources.values()} | {f"<{file}>" for file in self._sources}
-        place = where_in(error, own.__contains__)
-        line = f"{Path(place[0].strip('<>')).name}:{place[1]}" if place else ""
-        sentence = str(error) if isinstance(error, (CollectiveMismatch, RankTimeout)) else ""
+        names = {cell.label: cell.name for cells in self._sources.values() for cell in cells}
+        place = where_in(error, names.__contains__)
+        line = f"{names[place[0]]}:{place[1]}" if place else ""
+        try:
+            text = str(error)
+        except Exception:  # an exception of the student's own can be broken as well
+            text = ""
+        sentence = text if isinstance(error, (CollectiveMismatch, RankTimeout)) else ""
         kind = "ValueError" if isinstance(error, ValueError) else type(error).__name__  # a subclass is one too
-        return StudentRaised(kind, line, str(error), sentence)
+        return StudentRaised(kind, line, text, sentence)
 
     @contextmanager
     def _installed(self) -> Iterator[None]:
@@ -111,21 +151,28 @@ class InProcessStudent(Student):
         file = next((file for file in self._sources if Path(file).stem == name), None)
         if file is None:
             return None
-        return importlib.util.spec_from_loader(name, _Loader(self._sources[file], f"<{file}>"))
+        return importlib.util.spec_from_loader(name, _Loader(file, self._sources[file]))
+
+
+def _cells_of(file: str, source: str | Path | list[Cell]) -> list[Cell]:
+    if isinstance(source, str):
+        return [Cell(f"<{file}>", source.encode())]
+    return [Cell(str(source), source.read_bytes())] if isinstance(source, Path) else source
 
 
 class _Loader(importlib.abc.Loader):
-    """Loads a module from its source text, never from bytecode."""
+    """Loads a module from its source, never from bytecode."""
 
-    def __init__(self, source: str | Path, label: str) -> None:
-        self._source = source
-        self._label = label
+    def __init__(self, file: str, cells: list[Cell]) -> None:
+        self._file = file
+        self._cells = cells
 
     def exec_module(self, module: ModuleType) -> None:
-        if isinstance(self._source, Path):
-            module.__file__ = label = str(self._source)
-            source: str | bytes = self._source.read_bytes()  # compile() minds byte-order marks and declared encodings
-        else:
-            label, source = self._label, self._source
+        module.__file__ = self._file
         with torch.random.fork_rng(devices=[]):  # what a module draws while it loads is no call's doing
-            exec(compile(source, label, "exec"), module.__dict__)
+            if len(self._cells) == 1:
+                exec(self._cells[0].compiled(), module.__dict__)
+                return
+            for cell in self._cells:  # as in a notebook: a cell that fails doesn't keep the next one from running
+                with contextlib.suppress(Exception):
+                    exec(cell.compiled(), module.__dict__)

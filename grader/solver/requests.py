@@ -7,6 +7,7 @@ are positional, in the contract's order. Modules that come as arguments are the 
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from collectives import recorded_all_reduces, run_on_ranks
-from exercises.checks import gradients_of, same, snapshot
+from exercises.checks import Foreign, gradients_of, same, snapshot
 from grader.solver import rank_requests
 
 Leaves = dict[str, Tensor]
@@ -33,10 +34,15 @@ def laid_out(x: Tensor, layout: str) -> Tensor:
 
 
 def value_of(result: Any) -> Any:
-    """A tensor's values without its history; of anything else, None stays None and the rest becomes its type's name."""
+    """A tensor's values without its history; None stays None, and of anything else its type is left."""
     if isinstance(result, Tensor):
         return result.detach().clone()
-    return None if result is None else type(result).__name__
+    return None if result is None else Foreign(type(result).__name__)
+
+
+def visible(paths: list[str]) -> list[str]:
+    """Which of these files can be read from here: the engine's own question, before it trusts a confinement."""
+    return [path for path in paths if os.access(path, os.R_OK)]
 
 
 def call(module: str, name: str, *arguments: Any) -> Any:

@@ -1,0 +1,212 @@
+"""The Linux calls behind the confinement that Python has no functions for. Each raises `OSError` where it is refused."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import os
+import platform
+import socket
+import struct
+from collections.abc import Iterable
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+CLONE_NEWNS = 0x00020000
+CLONE_NEWUTS = 0x04000000
+CLONE_NEWIPC = 0x08000000
+CLONE_NEWUSER = 0x10000000
+CLONE_NEWPID = 0x20000000
+CLONE_NEWNET = 0x40000000
+
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 1, 2, 4, 8
+MS_REC, MS_PRIVATE = 0x4000, 0x40000
+
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS, _PR_SET_CHILD_SUBREAPER = 1, 4, 22, 38, 36
+_PR_CAPBSET_DROP = 24
+
+
+def _checked(result: int, what: str) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+    return result
+
+
+def unshare(flags: int) -> None:
+    _checked(_libc.unshare(flags), "unshare")
+
+
+def mount(source: str, target: str, kind: str, flags: int, options: str = "") -> None:
+    result = _libc.mount(source.encode(), target.encode(), kind.encode(), ctypes.c_ulong(flags), options.encode())
+    _checked(result, f"mount on {target}")
+
+
+def no_new_privileges() -> None:
+    _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+
+
+def die_with_parent(signal: int) -> None:
+    _prctl(_PR_SET_PDEATHSIG, signal)
+
+
+def adopt_orphans() -> None:
+    """From now on the orphans among this process's descendants become its children."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def forbid_tracing() -> None:
+    """Nobody of the same user may trace this process or read its memory."""
+    _prctl(_PR_SET_DUMPABLE, 0)
+
+
+def _prctl(option: int, value: int) -> None:
+    _checked(_libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0), "prctl")
+
+
+def drop_capabilities() -> None:
+    """Give up all capabilities, for programs that are run later as well."""
+    for capability in range(64):
+        if _libc.prctl(_PR_CAPBSET_DROP, ctypes.c_ulong(capability), 0, 0, 0) < 0:
+            break  # past the last one that the kernel knows, or not allowed to: then there is nothing to give up
+    header = struct.pack("Ii", 0x20080522, 0)  # version 3, this process
+    _checked(_libc.capset(header, bytes(24)), "capset")
+
+
+def loopback_up() -> None:
+    """Bring up the loopback interface of a new network namespace."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        request = struct.pack("16sH14x", b"lo", 1)  # IFF_UP
+        fcntl.ioctl(any_socket, 0x8914, request)  # SIOCSIFFLAGS
+
+
+# Landlock: man 7 landlock. Its numbers are the same on all architectures.
+
+_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
+_EXECUTE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 2, 1 << 3
+_READ = _EXECUTE | _READ_FILE | _READ_DIR
+_OF_A_FILE = _EXECUTE | 1 << 1 | _READ_FILE | 1 << 14  # with write and truncate
+
+
+def landlock_version() -> int:
+    """The version of Landlock that the kernel offers, 0 for none."""
+    return max(0, _libc.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), 1))
+
+
+def landlock(readable: Iterable[str], writable: Iterable[str]) -> None:
+    """From now on only what lies under `readable` can be read, and under `writable` also written. No way back."""
+    version = landlock_version()
+    if version < 2:
+        raise OSError(errno.ENOSYS, "this kernel has no Landlock, or one before version 2")
+    everything = (1 << (15 if version >= 3 else 14)) - 1
+    ruleset = _checked(
+        _libc.syscall(_CREATE_RULESET, struct.pack("Q", everything), ctypes.c_size_t(8), 0), "landlock_create_ruleset"
+    )
+    for paths, access in ((readable, _READ), (writable, everything)):
+        for path in paths:
+            if not os.path.exists(path):
+                continue
+            fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
+            allowed = access & everything & (-1 if os.path.isdir(path) else _OF_A_FILE)
+            rule = struct.pack("<Qi", allowed, fd)
+            _checked(_libc.syscall(_ADD_RULE, ruleset, 1, rule, 0), f"landlock_add_rule for {path}")
+            os.close(fd)
+    _checked(_libc.syscall(_RESTRICT_SELF, ruleset, 0), "landlock_restrict_self")
+    os.close(ruleset)
+
+
+# seccomp: man 2 seccomp. A list of calls that fail with EPERM; everything else goes through.
+
+_DENIED = {
+    "x86_64": {
+        "memfd_create": 319,  # memory that no limit counts
+        "shmget": 29,
+        "ptrace": 101,
+        "process_vm_readv": 310,
+        "process_vm_writev": 311,
+        "pidfd_getfd": 438,
+        "kcmp": 312,
+        "mount": 165,
+        "umount2": 166,
+        "pivot_root": 155,
+        "chroot": 161,
+        "unshare": 272,
+        "setns": 308,
+        "open_tree": 428,
+        "move_mount": 429,
+        "fsopen": 430,
+        "mount_setattr": 442,
+        "bpf": 321,
+        "perf_event_open": 298,
+        "userfaultfd": 323,
+        "io_uring_setup": 425,
+        "keyctl": 250,
+        "add_key": 248,
+        "request_key": 249,
+    },
+    "aarch64": {
+        "memfd_create": 279,
+        "shmget": 194,
+        "ptrace": 117,
+        "process_vm_readv": 270,
+        "process_vm_writev": 271,
+        "pidfd_getfd": 438,
+        "kcmp": 272,
+        "mount": 40,
+        "umount2": 39,
+        "pivot_root": 41,
+        "chroot": 51,
+        "unshare": 97,
+        "setns": 268,
+        "open_tree": 428,
+        "move_mount": 429,
+        "fsopen": 430,
+        "mount_setattr": 442,
+        "bpf": 280,
+        "perf_event_open": 241,
+        "userfaultfd": 282,
+        "io_uring_setup": 425,
+        "keyctl": 219,
+        "add_key": 217,
+        "request_key": 218,
+    },
+}
+_CLONE = {"x86_64": 56, "aarch64": 220}
+_CLONE3 = 435
+_ANY_NAMESPACE = 0x7E020000
+_ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+
+
+def deny_system_calls() -> None:
+    """From now on the calls above and new namespaces fail with EPERM; calls of another architecture end the process."""
+    machine = platform.machine()
+    if machine not in _DENIED:
+        raise OSError(errno.ENOSYS, f"the system calls of {machine} are not known here")
+    load, equal, any_bit, give = 0x20, 0x15, 0x45, 0x06  # BPF_LD|W|ABS, BPF_JMP|JEQ|K, BPF_JMP|JSET|K, BPF_RET|K
+    allow, refuse, unknown, kill = 0x7FFF0000, 0x50000 | errno.EPERM, 0x50000 | errno.ENOSYS, 0x80000000
+    calls = _DENIED[machine]
+    program = [
+        (load, 0, 0, 4),  # the architecture
+        (equal, 1, 0, _ARCHITECTURES[machine]),
+        (give, 0, 0, kill),
+        (load, 0, 0, 0),  # the call's number
+        (any_bit, 0, 1, 0x40000000),  # x32, another set of numbers
+        (give, 0, 0, kill),
+        (equal, 0, 1, _CLONE3),  # its flags can't be seen from here; the C library falls back to clone
+        (give, 0, 0, unknown),
+    ]
+    for number in calls.values():
+        program += [(equal, 0, 1, number), (give, 0, 0, refuse)]
+    program += [
+        (equal, 0, 3, _CLONE[machine]),
+        (load, 0, 0, 16),  # its flags
+        (any_bit, 0, 1, _ANY_NAMESPACE),
+        (give, 0, 0, refuse),
+        (give, 0, 0, allow),
+    ]
+    code = b"".join(struct.pack("HBBI", *instruction) for instruction in program)
+    buffer = ctypes.create_string_buffer(code, len(code))
+    filter_ = struct.pack("HxxxxxxP", len(program), ctypes.addressof(buffer))
+    result = _libc.prctl(_PR_SET_SECCOMP, ctypes.c_ulong(2), ctypes.create_string_buffer(filter_, len(filter_)), 0, 0)
+    _checked(result, "seccomp")
