@@ -15,8 +15,9 @@ from traitlets.config import PyFileConfigLoader
 from exercises.language import LANGUAGES
 from exercises.manifest import student_files
 from exercises.paths import ROOT
-from grader.course.notebooks import Lecture, load_lectures, make_notebook
+from grader.course.errors import CourseError
 from grader.course.nbgrader_parts import as_released
+from grader.course.notebooks import Lecture, load_lectures, make_notebook
 
 CONFIG = '''\
 """nbgrader's configuration of this course, written by `python -m grader course init`."""
@@ -85,10 +86,6 @@ c.ExportApp.plugin_class = "grader.course.exporters.CsvExport"
 '''
 
 TEXT_STUB = {"en": "YOUR ANSWER HERE", "zh": "在此作答"}
-
-
-class CourseError(ValueError):
-    """A course folder that can't be made or brought up to date; the message says what to do."""
 
 
 def init_course(folder: Path, language: str, db_url: str | None) -> None:

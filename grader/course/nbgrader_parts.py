@@ -5,17 +5,14 @@ Student code runs in the grading engine's own processes only, never in one that 
 
 from __future__ import annotations
 
-import atexit
+import html
 import json
-import os
 import shutil
 import stat
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
-import nbformat
 from nbconvert.exporters import NotebookExporter
 from nbformat import NotebookNode
 from nbformat.v4 import new_markdown_cell, new_notebook, new_output
@@ -24,7 +21,7 @@ from nbgrader.preprocessors import ClearSolutions, ComputeChecksums, NbGraderPre
 from nbgrader.utils import is_grade, is_solution
 from sqlalchemy import Engine as DatabaseEngine
 from sqlalchemy import event
-from traitlets import Bool, Enum, Integer, Unicode
+from traitlets import Bool, Enum, Integer
 
 from exercises.language import LANGUAGES
 from exercises.manifest import load_manifest
@@ -32,6 +29,7 @@ from exercises.report import Row, html_report
 from grader.authoring import stub_of
 from grader.course.notebooks import CHECK
 from grader.course.repair import REASONS, REFUSED, Expected, Unreadable, mend, read_any
+from grader.course.worker import Worker
 from grader.results import ExerciseResult, SubmissionResult
 
 SQLITE_PATIENCE = 60  # seconds that one autograder waits for another's write
@@ -40,7 +38,7 @@ WORDS = {
     "en": {
         "headline": "{id} ({title}) · {points:g} of {max:g} points · {status}",
         "message": "what the hidden tests found",
-        "ungradable": "This notebook could not be marked: {reason}.",
+        "no_marks": "This notebook could not be marked: {reason}.",
         "notes": "**How this notebook was read**",
         "other": "only {name} was marked, not {others}",
         "ok": "every hidden test passed",
@@ -51,11 +49,12 @@ WORDS = {
         "memory": "it took too much memory and was stopped",
         "output_limit": "it wrote too much and was stopped",
         "forbidden": "it tried something that is not allowed",
+        "ungradable": "it can't be read as Python",
     },
     "zh": {
         "headline": "{id}（{title}） · {points:g} / {max:g} 分 · {status}",
         "message": "隐藏测试发现",
-        "ungradable": "这个 notebook 无法评分：{reason}。",
+        "no_marks": "这个 notebook 无法评分：{reason}。",
         "notes": "**这个 notebook 的读取说明**",
         "other": "只评阅了 {name}，没有评阅 {others}",
         "ok": "隐藏测试全部通过",
@@ -66,6 +65,7 @@ WORDS = {
         "memory": "占用内存过多，已被中止",
         "output_limit": "输出过多，已被中止",
         "forbidden": "尝试了不允许的操作",
+        "ungradable": "无法作为 Python 读取",
     },
 }
 
@@ -88,9 +88,7 @@ def patient_sqlite() -> None:
 class ClearToStubs(ClearSolutions):
     """nbgrader's ClearSolutions, with the stubs that the kit's student files have."""
 
-    def preprocess_cell(
-        self, cell: NotebookNode, resources: dict, cell_index: int
-    ) -> tuple[NotebookNode, dict]:
+    def preprocess_cell(self, cell: NotebookNode, resources: dict, cell_index: int) -> tuple[NotebookNode, dict]:
         if cell.cell_type != "code" or not is_solution(cell):
             return super().preprocess_cell(cell, resources, cell_index)
         exercise = next(e for e in load_manifest() if e.id == cell.metadata.nbgrader.grade_id)
@@ -198,9 +196,7 @@ class GradeByEngine(NbGraderPreprocessor):
     enabled = Bool(True)
 
     def preprocess(self, nb: NotebookNode, resources: dict) -> tuple[NotebookNode, dict]:
-        info = resources["nbgrader"]
-        started = time.monotonic()
-        words = WORDS[self.language]
+        began = time.monotonic()
         cells = {
             cell.metadata.nbgrader.grade_id.removesuffix(CHECK): cell
             for cell in nb.cells
@@ -208,15 +204,91 @@ class GradeByEngine(NbGraderPreprocessor):
         }
         self._compare_with_manifest(cells)
         kit = nb.metadata.pop("kit")
-        notes, reason = list(kit.notes), kit.unreadable
-        if reason == "no_file":
-            points = dict.fromkeys(cells, 0.0)
-        else:
-            result = self._graded(info, list(cells))
-            points = {exercise.id: exercise.points for exercise in result.exercises}
-            notes += result.notes
-            if result.status == "ungradable" and not reason:
-                notes.append(words["ungradable"].format(reason=result.reason))
-        for exercise_id, cell in cells.items():
-            ...
+        path = _submitted(self._coursedir, resources) / f"{resources['nbgrader']['notebook']}.ipynb"
+        result = _worker.grade(path, list(cells), self.language, self.seed, self.trust)
+        if result.status == "error":
+            raise RuntimeError(f"the grading engine failed, so no points are given; run it again: {result.reason}")
+        for exercise in result.exercises:
+            cells[exercise.id].outputs = self._outputs(exercise)
+        notes = [*kit.notes, *result.notes]
+        if result.status == "ungradable":
+            reason = REASONS[kit.unreadable][self.language] if kit.unreadable else result.reason
+            notes.insert(0, WORDS[self.language]["no_marks"].format(reason=reason))
+        if notes:
+            heading = WORDS[self.language]["notes"]
+            nb.cells.insert(0, new_markdown_cell("\n".join([heading, "", *(f"- {_plain(note)}" for note in notes)])))
+        self._tell(resources["nbgrader"], result, time.monotonic() - began)
         return nb, resources
+
+    @property
+    def _coursedir(self) -> Any:
+        return self.parent.parent.coursedir
+
+    def _compare_with_manifest(self, cells: dict[str, NotebookNode]) -> None:
+        """Points that differ would be refused by nbgrader one student after the other, and a cell that nobody grades
+        would count in full."""
+        manifest = {exercise.id: exercise for exercise in load_manifest()}
+        for exercise_id, cell in cells.items():
+            if exercise_id not in manifest:
+                raise ValueError(f"the gradebook has an exercise {exercise_id} that the kit's manifest doesn't")
+            points = manifest[exercise_id].points
+            if points != cell.metadata.nbgrader.points:
+                raise ValueError(
+                    f"{exercise_id} is worth {points} points in the kit and {cell.metadata.nbgrader.points:g} in the "
+                    "gradebook; run `python -m grader course update` and `nbgrader generate_assignment --force`"
+                )
+        lectures = {manifest[exercise_id].lecture for exercise_id in cells}
+        lacking = [e.id for e in manifest.values() if e.lecture in lectures and e.id not in cells]
+        if lacking:
+            self.log.warning("not in the gradebook yet, so not graded: %s (see `course update`)", ", ".join(lacking))
+
+    def _outputs(self, exercise: ExerciseResult) -> list[NotebookNode]:
+        """The messages, and the points in the form in which nbgrader reads partial credit."""
+        words = WORDS[self.language]
+        title = next(e.title[self.language] for e in load_manifest() if e.id == exercise.id)
+        headline = words["headline"].format(
+            id=exercise.id, title=title, points=exercise.points, max=exercise.max, status=words[exercise.status]
+        )
+        mark, colour = ("✓", "green") if exercise.status == "ok" else ("✗", "red")
+        rows = [Row(mark, colour, (message,)) for message in exercise.messages]
+        shown = html_report(f"{mark} {headline}", (words["message"],), rows, ())
+        text = "\n".join([headline, *exercise.messages])
+        return [
+            new_output("display_data", {"text/html": shown, "text/plain": text}),
+            new_output("execute_result", {"text/plain": str(exercise.points)}, execution_count=None),
+        ]
+
+    def _tell(self, info: dict, result: SubmissionResult, seconds: float) -> None:
+        """One line a notebook: how far the batch is, and what this one got."""
+        folders = sorted(self.parent.parent.assignments)
+        own = self._coursedir.format_path(self._coursedir.submitted_directory, info["student"], info["assignment"])
+        number = folders.index(own) + 1 if own in folders else 1
+        points = f"{result.points:g} of {result.max:g} points"
+        shown = (
+            f"{points} ({result.status}, confined by {result.tier})" if result.tier else f"{points} ({result.status})"
+        )
+        self.log.info("[%d/%d] %s: %s in %.1f s", number, max(1, len(folders)), info["student"], shown, seconds)
+
+
+_worker = Worker()
+
+
+def _plain(text: str) -> str:
+    """Text inside Markdown, as it is."""
+    return "".join(f"\\{char}" if char in "\\`*_[]#|$~" else char for char in html.escape(text, quote=False))
+
+
+# Feedback
+
+
+def only_notebooks(assignment: str, student: str, notebooks: list[str]) -> None:
+    """Before nbgrader makes feedback: leave notebooks and the time stamp in the autograded folder, nothing else.
+
+    nbgrader would copy every file from there to the student, and follow links. What was handed in stays in submitted/.
+    """
+    folder = Path(notebooks[0]).parent
+    for path in folder.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        elif path.is_symlink() or (path.suffix != ".ipynb" and path.name != "timestamp.txt"):
+            path.unlink()

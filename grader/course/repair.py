@@ -49,14 +49,23 @@ REASONS: dict[str, Text] = {
     },
 }
 NOTES: dict[str, Text] = {
-    "encoding": {"en": "the file is not UTF-8; unreadable characters were replaced", "zh": "文件不是 UTF-8；已替换无法读取的字符"},
+    "encoding": {
+        "en": "the file is not UTF-8; unreadable characters were replaced",
+        "zh": "文件不是 UTF-8；已替换无法读取的字符",
+    },
     "odd_cells": {"en": "{count} cells that are no cells were left out", "zh": "忽略了 {count} 个无效的单元格"},
-    "twice": {"en": "cell {id} stood there {count} times; one was kept", "zh": "单元格 {id} 出现了 {count} 次；只保留一个"},
+    "twice": {
+        "en": "cell {id} stood there {count} times; one was kept",
+        "zh": "单元格 {id} 出现了 {count} 次；只保留一个",
+    },
     "recognised": {
         "en": "cell {id} had lost its id; it was recognised by its content",
         "zh": "单元格 {id} 丢失了编号；已根据内容识别",
     },
-    "flags": {"en": "the markings of cell {id} were changed; they were put back", "zh": "单元格 {id} 的标记被改动；已恢复"},
+    "flags": {
+        "en": "the markings of cell {id} were changed; they were put back",
+        "zh": "单元格 {id} 的标记被改动；已恢复",
+    },
     "type": {
         "en": "cell {id} had become a cell of another type; it was changed back",
         "zh": "单元格 {id} 的类型被改动；已恢复",
