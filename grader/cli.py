@@ -58,10 +58,10 @@ def grade(options: argparse.Namespace) -> int:
     if options.json and not options.json.absolute().parent.is_dir():
         raise Misuse(f"there is no folder {options.json.absolute().parent} to write {options.json.name} to")
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Engine(trust=options.trust, seed=options.seed, language=options.lang) as engine:
-        with Progress(*columns, transient=True) as progress:
-            task = progress.add_task("grading", total=len(options.path))
-            results = list(engine.grade_all(options.path, options.exercise, lambda: progress.advance(task)))
+    engine = Engine(trust=options.trust, seed=options.seed, language=options.lang)
+    with engine, Progress(*columns, transient=True) as progress:
+        task = progress.add_task("grading", total=len(options.path))
+        results = list(engine.grade_all(options.path, options.exercise, lambda: progress.advance(task)))
     if options.json:
         write_json(results, options.json)
     print_results(results)

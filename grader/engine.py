@@ -13,7 +13,6 @@ import secrets
 import select
 import socket
 import subprocess
-
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,8 +22,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from exercises.manifest import Exercise, load_manifest
+from exercises.manifest import Exercise, load_manifest, student_files
 from grader import judge
+from grader.authoring import SOLUTIONS
 from grader.intake import Refused, Submission, take
 from grader.results import ExerciseResult, SubmissionResult
 from grader.solver.confinement import TIERS, bubblewrap, command_of_server, environment_of_server
@@ -64,7 +64,7 @@ class Engine:
         self._server: subprocess.Popen | None = None
         self._control: socket.socket | None = None
         self._lock = threading.Lock()
-        self._log = tempfile.TemporaryFile()
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115, what the server prints, as long as the engine lives
 
     def __enter__(self) -> Engine:
         torch.set_num_threads(1)
@@ -207,8 +207,8 @@ class Engine:
     def _prove(self, tier: str) -> None:
         """A first child shows that the confinement can be set up, and that it hides what it should."""
         assert self._control is not None
-        secrets_here = [] if tier == "limits" else [str(judge.HIDDEN / "reference.py"), str(Path(__file__))]
-        judge.prove(self._control, secrets_here)
+        hidden = [judge.HIDDEN / "reference.py", *(SOLUTIONS / file for file in student_files())]
+        judge.prove(self._control, [] if tier == "limits" else list(map(str, hidden)), [os.__file__, torch.__file__])
 
     def _stop(self) -> None:
         if self._control is not None:

@@ -20,6 +20,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path, PurePosixPath
 
 from exercises.manifest import load_manifest, student_files
@@ -463,7 +464,7 @@ def _tar_entries(data: bytes) -> list[_Entry]:
                     if member.size <= NOTEBOOK_BYTES and not _is_litter(path) and path.endswith((".py", ".ipynb")):
                         file = archive.extractfile(member)
                         kept = file.read() if file else b""
-                    entries.append(_Entry(path, member.size, lambda kept=kept: kept))
+                    entries.append(_Entry(path, member.size, partial(bytes, kept)))
                 elif not member.isdir():
                     text = "is a link or a device in the archive; put the file itself in it"
                     entries.append(_refused(path, "link", text))

@@ -15,7 +15,7 @@ import select
 import socket
 import time
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -25,7 +25,7 @@ from exercises.manifest import Exercise, load_manifest
 from exercises.paths import ROOT
 from grader.intake import Submission
 from grader.marking import ENGINE, Marking
-from grader.results import ExerciseResult
+from grader.results import ExerciseResult, ExerciseStatus
 from grader.solver import wire
 from grader.solver.confinement import Limits
 from grader.student import Cell, ReplyUnusable, Student, StudentGone, StudentRaised
@@ -35,6 +35,7 @@ HIDDEN = ROOT / "tests" / "hidden"
 MEMORY_BYTES = 1 << 30
 _START_SECONDS = 60  # for a child to be confined and to parse its files, on a machine however busy
 _REPORT_SECONDS = 10  # for the server to tell how a child ended
+
 
 class EngineTrouble(Exception):
     """Something of ours failed, not the student's code: no points are given or taken for it."""
@@ -166,8 +167,7 @@ class SolverStudent(Student):
         reading = ""
         try:
             files = {
-                file: [(cell.label, _as_tensor(cell.source)) for cell in cells]
-                for file, cells in self._sources.items()
+                file: [(cell.label, _as_tensor(cell.source)) for cell in cells] for file, cells in self._sources.items()
             }
             wire.send(self._wire, files, deadline)
             while True:
@@ -248,10 +248,69 @@ def _kind(name: Any) -> str:
 
 
 _WORDS = frozenset(
-    "rank ranks never called all-reduce all-gather reduce-scatter all-to-all broadcast gather scatter reduce barrier "
-    "send receive in forward backward waits wait there only time times one more the ranks' collectives don't match "
-    "calls not finished after s waiting computing before any collective on default group sum avg product min max band "
-    "bor bxor premul_sum of float64 float32 float16 bfloat16 int64 elements and".split()
+    [
+        "rank",
+        "ranks",
+        "never",
+        "called",
+        "all-reduce",
+        "all-gather",
+        "reduce-scatter",
+        "all-to-all",
+        "broadcast",
+        "gather",
+        "scatter",
+        "reduce",
+        "barrier",
+        "send",
+        "receive",
+        "in",
+        "forward",
+        "backward",
+        "waits",
+        "wait",
+        "there",
+        "only",
+        "time",
+        "times",
+        "one",
+        "more",
+        "the",
+        "ranks'",
+        "collectives",
+        "don't",
+        "match",
+        "calls",
+        "not",
+        "finished",
+        "after",
+        "s",
+        "waiting",
+        "computing",
+        "before",
+        "any",
+        "collective",
+        "on",
+        "default",
+        "group",
+        "sum",
+        "avg",
+        "product",
+        "min",
+        "max",
+        "band",
+        "bor",
+        "bxor",
+        "premul_sum",
+        "of",
+        "float64",
+        "float32",
+        "float16",
+        "bfloat16",
+        "int64",
+        "elements",
+        "and",
+    ]
 )
 
 
@@ -292,17 +351,19 @@ class Bench:
         return report
 
 
-def prove(control: socket.socket, hidden: list[str]) -> None:
-    """A child starts, answers, and sees none of the files in `hidden`; else `EngineTrouble`."""
+def prove(control: socket.socket, hidden: list[str], needed: list[str]) -> None:
+    """A child starts, answers, and sees the files in `needed` and none of those in `hidden`; else `EngineTrouble`."""
     student = SolverStudent(control, load_manifest()[0], {}, {})
     try:
-        visible = student.ask("visible", hidden)
+        visible = student.ask("visible", [*hidden, *needed])
     except (StudentGone, StudentRaised, ReplyUnusable) as error:
         raise EngineTrouble(f"a solver process does not answer ({error})") from error
     finally:
         student.close()
-    if visible:
-        raise EngineTrouble(f"student code could read {', '.join(visible)}")
+    if seen := [path for path in hidden if path in visible]:
+        raise EngineTrouble(f"student code could read {', '.join(seen)}")
+    if missing := [path for path in needed if path not in visible]:
+        raise EngineTrouble(f"it could not read {', '.join(missing)}, which it needs")
 
 
 def judge(
@@ -327,12 +388,12 @@ def _result(exercise: Exercise, entry: dict, bench: Bench, marking: Marking) -> 
     student = bench.students[exercise.id]
     messages = entry["messages"]
     if student.unreadable_here:
-        status = "ungradable"
+        status: ExerciseStatus = "ungradable"
         messages = [marking.unreadable(exercise, student.unreadable_here)]
     elif marking.all_passed(exercise):
         status = "ok"
     elif student.events:
-        status = student.events[0]
+        status = cast(ExerciseStatus, student.events[0])
     else:
         status = "not_started" if marking.not_started(exercise) else "failed"
     return ExerciseResult(

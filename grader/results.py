@@ -9,8 +9,6 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-VERSION = 1
-
 ExerciseStatus = Literal[
     "ok",  # every hidden test passed
     "failed",  # it ran, and some tests failed
@@ -41,22 +39,24 @@ class ExerciseResult(_Strict):
     points: float
     max: float
     messages: list[str] = []
-    seconds: float = Field(0.0, description="wall time of the student's process")
-    cpu_seconds: float = Field(0.0, description="CPU time of the student's process")
-    memory_mb: float = Field(0.0, description="the most memory that it had of its own")
+    seconds: float = Field(default=0.0, description="wall time of the student's process")
+    cpu_seconds: float = Field(default=0.0, description="CPU time of the student's process")
+    memory_mb: float = Field(default=0.0, description="the most memory that it had of its own")
 
 
 class SubmissionResult(_Strict):
     """One submission. `points` is null where `status` is "error"."""
 
-    version: Literal[1] = VERSION
+    version: Literal[1] = 1
     submission: str = Field(description="the path as it was given")
     status: SubmissionStatus
-    reason: str = Field("", description="why it is ungradable, or what failed in the grader")
+    reason: str = Field(default="", description="why it is ungradable, or what failed in the grader")
     points: float | None
     max: float
-    tier: str | None = Field(None, description="bubblewrap, landlock, uid or limits: how student code was confined")
-    seed: int | None = Field(None, description="of the hidden tests' inputs; --seed replays it")
-    files: dict[str, str] = Field({}, description="SHA-256 of each student file that was graded")
-    notes: list[str] = Field([], description="what intake found odd, and did about it")
+    tier: str | None = Field(
+        default=None, description="bubblewrap, landlock, uid or limits: how student code was confined"
+    )
+    seed: int | None = Field(default=None, description="of the hidden tests' inputs; --seed replays it")
+    files: dict[str, str] = Field(default={}, description="SHA-256 of each student file that was graded")
+    notes: list[str] = Field(default=[], description="what intake found odd, and did about it")
     exercises: list[ExerciseResult] = []

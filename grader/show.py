@@ -73,7 +73,9 @@ def _board(results: Sequence[SubmissionResult]) -> Table:
 def _cell(exercise: ExerciseResult) -> Text:
     marks = {"ok": "", "failed": "", "not_started": "·"}
     mark = marks.get(exercise.status, exercise.status[0].upper())
-    return Text(mark if mark and not exercise.points else f"{exercise.points:g}{mark}", _STYLES.get(exercise.status, "magenta"))
+    return Text(
+        mark if mark and not exercise.points else f"{exercise.points:g}{mark}", _STYLES.get(exercise.status, "magenta")
+    )
 
 
 def _legend(columns: Sequence) -> Text:

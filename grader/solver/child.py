@@ -11,7 +11,6 @@ import contextlib
 import errno
 import os
 import socket
-import sys
 
 import torch
 
@@ -75,13 +74,10 @@ def _redirect_output() -> None:
     sink = os.open(_OUTPUT, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
-    for stream in (1, 2):
-        os.dup2(sink, stream)
+    for descriptor in (1, 2):
+        os.dup2(sink, descriptor)
     for each in (sink, nothing):
         os.close(each)
-    sys.stdout = open(1, "w", encoding="utf-8", errors="replace", buffering=1, closefd=False)
-    sys.stderr = open(2, "w", encoding="utf-8", errors="replace", buffering=1, closefd=False)
-    sys.__stdout__, sys.__stderr__ = sys.stdout, sys.stderr
 
 
 def _unreadable(connection: socket.socket, sources: dict[str, list[Cell]]) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 - `bubblewrap`: the server runs in bubblewrap, which shows it Python and the given code only.
 - `landlock`: the kernel denies every file but these.
-- `uid`: root, where there are no user namespaces: a user of its own, and files hidden by mounts.
+- `uid`: root, where there are no user namespaces: a user of its own, mounts over the hidden files, and Landlock if any.
 - `limits`: resource limits alone, for code that is trusted.
 
 In all but the last, a child has namespaces of its own (processes, network with nothing but its loopback, IPC, mounts,
@@ -90,13 +90,16 @@ def command_of_server(tier: str, arguments: list[str]) -> list[str]:
 
 
 def environment_of_server() -> dict[str, str]:
-    """The whole environment: nothing of the judge's."""
+    """The whole environment: nothing of the judge's. Given modules are imported by bare name, as lectures do."""
+    folders = [ROOT, ROOT / "lecture01", *sorted((ROOT / "exercises").glob("lecture*"))]
     return {
         "PATH": "/usr/bin:/bin",
         "HOME": SCRATCH,
         "LANG": "C.UTF-8",
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": os.pathsep.join(map(str, folders)),
         "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONIOENCODING": "utf-8:replace",
+        "PYTHONUNBUFFERED": "1",
         "OMP_NUM_THREADS": "1",
         "MKL_NUM_THREADS": "1",
         "GLOO_SOCKET_IFNAME": "lo",
@@ -136,7 +139,7 @@ def close_doors(tier: str, limits: Limits) -> None:
     if tier != "uid":  # giving up root has taken them already
         syscalls.drop_capabilities()
     syscalls.no_new_privileges()
-    if tier == "landlock":
+    if tier == "landlock" or (tier == "uid" and syscalls.landlock_version() >= 2):
         devices = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
         readable = (*SYSTEM_FOLDERS, *SYSTEM_FILES, *python_folders(), *map(str, KIT), *devices)
         syscalls.landlock(readable, (SCRATCH, "/dev/shm", "/dev/null"))
@@ -150,11 +153,11 @@ def _own_mounts(tier: str, scratch_bytes: int) -> None:
     flags = syscalls.MS_NOSUID | syscalls.MS_NODEV
     for folder in (SCRATCH, "/dev/shm"):
         syscalls.mount("tmpfs", folder, "tmpfs", flags, f"size={scratch_bytes},nr_inodes=20000,mode=1777")
-    # Other processes' command lines, and everything else in there: nobody here needs it.
-    covered = ["/proc"]
+    # Other processes' command lines, the machine's devices: nobody here needs them.
+    covered = ["/proc", "/sys"]
     if tier == "uid":
-        covered += [str(path) for path in HIDDEN if path.is_dir()] + ["/sys"]
-    for folder in covered:
+        covered += [str(path) for path in HIDDEN]
+    for folder in filter(os.path.isdir, covered):
         syscalls.mount("tmpfs", folder, "tmpfs", flags | syscalls.MS_RDONLY, "size=4k,mode=555")
 
 

@@ -254,9 +254,8 @@ def _plan(module: nn.Module) -> list:
     """How to build `module` anew: the name of a known class, and its arguments."""
     match module:
         case TinyGPT():
-            block = module.blocks[0]
-            first = block.mlp[0]
-            sizes = (module.tok_emb.embedding_dim, block.attn.n_heads, len(module.blocks), first.out_features)
+            block: Any = module.blocks[0]
+            sizes = (module.tok_emb.embedding_dim, block.attn.n_heads, len(module.blocks), block.mlp[0].out_features)
             return ["TinyGPT", module.tok_emb.num_embeddings, *sizes, module.context]
         case CausalSelfAttention():
             return ["CausalSelfAttention", module.q_proj.in_features, module.n_heads]
