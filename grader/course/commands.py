@@ -39,7 +39,7 @@ def gradescope(options: argparse.Namespace) -> None:
     """Make the zip of a Gradescope autograder."""
     from grader.course.gradescope import write_zip
 
-    write_zip(options.out)
+    write_zip(options.out, options.lang)
 
 
 def register(commands: argparse._SubParsersAction) -> None:
@@ -55,4 +55,5 @@ def register(commands: argparse._SubParsersAction) -> None:
             command.add_argument("--db", metavar="URL", help="the gradebook (default: a SQLite file in DIR)")
     command = commands.add_parser("gradescope", help=gradescope.__doc__, description=gradescope.__doc__)
     command.add_argument("out", type=Path, metavar="OUT.zip")
+    command.add_argument("--lang", choices=LANGUAGES, default="en", help="language of the messages")
     command.set_defaults(function=gradescope)

@@ -26,8 +26,8 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-KIT = {kit!r}  # the exercise kit: change it here if the kit moves
-sys.path.append(KIT)
+sys.path.insert(0, str(HERE))
+import kit_path  # where the exercise kit lies
 
 from grader.course.nbgrader_parts import patient_sqlite
 
@@ -65,7 +65,6 @@ c.Autograde.autograde_preprocessors = [
     "grader.course.nbgrader_parts.GradeByEngine",
     "nbgrader.preprocessors.SaveAutoGrades",
     "nbgrader.preprocessors.AssignLatePenalties",
-    "grader.course.nbgrader_parts.DefuseText",
     "nbgrader.preprocessors.CheckCellMetadata",
 ]
 c.OverwriteCells.add_missing_cells = True
@@ -85,6 +84,19 @@ c.LateSubmissionPlugin.penalty_method = "none"
 c.ExportApp.plugin_class = "grader.course.exporters.CsvExport"
 '''
 
+KIT_PATH = '''\
+"""Where the exercise kit lies; change it here if the kit moves."""
+
+import sys
+
+sys.path.append({kit!r})
+'''
+EXPORTERS = '''\
+"""The kit's exports: `nbgrader export --exporter=exporters.CanvasExport`, and so on."""
+
+import kit_path
+from grader.course.exporters import CanvasExport, CsvExport, GradescopeExport
+'''
 TEXT_STUB = {"en": "YOUR ANSWER HERE", "zh": "在此作答"}
 
 
@@ -95,7 +107,6 @@ def init_course(folder: Path, language: str, db_url: str | None) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     kept = [f"exercises/{file}" for file in student_files()]
     text = CONFIG.format(
-        kit=str(ROOT),
         course_id=re.sub(r"[^A-Za-z0-9_-]+", "-", folder.resolve().name).strip("-") or "course",
         db_url=repr(db_url) if db_url else 'f"sqlite:///{HERE}/gradebook.db"',
         text_stub=TEXT_STUB[language],
@@ -104,6 +115,8 @@ def init_course(folder: Path, language: str, db_url: str | None) -> None:
         excluded={lecture.name: kept for lecture in load_lectures()},
     )
     (folder / "nbgrader_config.py").write_text(text, encoding="utf-8")
+    (folder / "kit_path.py").write_text(KIT_PATH.format(kit=str(ROOT)), encoding="utf-8")
+    (folder / "exporters.py").write_text(EXPORTERS, encoding="utf-8")
     for lecture in load_lectures():
         _write_source(folder, lecture, language)
 

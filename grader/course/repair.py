@@ -9,7 +9,7 @@ import json
 import os
 import re
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -278,7 +278,6 @@ def _recognised(
 ) -> NotebookNode | None:
     """The cell among `free` that is the one called `grade_id`, by what stands in it."""
     exercise = next((e for e in load_manifest() if e.id == grade_id), None)
-    fits: Callable[[NotebookNode], bool]
     if grade_id.endswith(CHECK):
         source = check_source(grade_id.removesuffix(CHECK))
         return next((c for c in free if c.cell_type == "code" and c.source.strip() == source), None)
