@@ -56,9 +56,7 @@ class Report:
     notes: tuple[str, ...]
 
     def __repr__(self) -> str:
-        rows = [
-            f" {row.mark} {row.check}: {row.found}" if row.found else f" {row.mark} {row.check}" for row in self.rows
-        ]
+        rows = [f" {row.mark} {': '.join(text for text in row.texts if text)}" for row in self.rows]
         return "\n".join([self.headline, *rows, *self.notes])
 
     def _repr_html_(self) -> str:

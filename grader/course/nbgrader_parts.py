@@ -135,16 +135,16 @@ class AnyNotebook(NotebookExporter):
 
     def from_filename(self, filename: str, resources: Any = None, **kwargs: Any) -> tuple[Any, Any]:
         path = Path(filename)
-        if path.parent != _submitted(self.parent.coursedir, resources):
+        autograde: Any = self.parent
+        if path.parent != _submitted(autograde.coursedir, resources):
             return super().from_filename(filename, resources, **kwargs)
         language = GradeByEngine(config=self.config).language
         others = sorted(other.name for other in path.parent.glob("*.ipynb") if other != path)
-        notes = []
         try:
             notebook, notes = read_any(path, language)
             reason = ""
         except Unreadable as error:
-            notebook, reason = new_notebook(), error.reason
+            notebook, notes, reason = new_notebook(), [], error.reason
         if others:
             notes.append(WORDS[language]["other"].format(name=path.name, others=", ".join(others)))
         notebook.metadata["kit"] = {"notes": notes, "unreadable": reason}
