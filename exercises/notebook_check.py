@@ -256,8 +256,9 @@ def _shell() -> Any:
 
 def _show(report: Report, public_only_in: str | None) -> None:
     """Display the report; where the public tests decide the marks, say so in that language."""
-    from IPython.display import HTML, display
+    from IPython.display import display
 
     if public_only_in:
-        display(HTML(f"<div><b>{html.escape(WORDS[public_only_in]['public_only'])}</b></div>"))
+        notice = WORDS[public_only_in]["public_only"]
+        display({"text/plain": notice, "text/html": f"<div><b>{html.escape(notice)}</b></div>"}, raw=True)
     display(report)

@@ -97,19 +97,17 @@ def make_notebook(lecture: Lecture, language: str) -> NotebookNode:
     sections = _sections((EXERCISES / lecture.name / "handout.md").read_text(encoding="utf-8"))
     heads = {f"Exercise: {exercise.id}": exercise for exercise in lecture.exercises}
     parts = {file: _Parts(file) for file in dict.fromkeys(exercise.file for exercise in lecture.exercises)}
-    last: list[NotebookNode] = []
     for heading, body in sections:
         found = heads.get(heading.partition(" — ")[0])
         if found is None:
-            text = _text(_common_section(heading, body, language))
-            (last if heading == "Sources" else cells).append(text)
+            cells.append(_text(_common_section(heading, body, language)))
             continue
         cells.append(_text(_exercise_section(found, heading, body, language)))
         cells += parts[found.file].cells_of(found)
         cells.append(_check(found))
         cells += parts[found.file].given_after(found)
     cells += _question(lecture.question, language)
-    notebook = new_notebook(cells=[*cells, *last], metadata={"kernelspec": KERNEL, "kit": {"language": language}})
+    notebook = new_notebook(cells=cells, metadata={"kernelspec": KERNEL, "kit": {"language": language}})
     for number, cell in enumerate(notebook.cells):
         cell.id = cell.metadata.get("nbgrader", {}).get("grade_id", f"text-{number}")[:64]
     return notebook
