@@ -236,7 +236,7 @@ def test_all_metadata_gone(mended, notebook):
         cell.metadata = {}
     cell = next(c for c in notebook.cells if c.source == "YOUR ANSWER HERE")
     cell.source = "my answer"
-    cells, notes = mended(notebook)
+    cells, _ = mended(notebook)
     written = {e.id for e in LECTURE.exercises} | {f"{e.id}-check" for e in LECTURE.exercises}
     assert written <= cells.keys() and cells[QUESTION].source == "my answer"
     assert len(cells["all"]) == len(notebook.cells)

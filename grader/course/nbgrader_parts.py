@@ -205,7 +205,10 @@ class GradeByEngine(NbGraderPreprocessor):
         self._compare_with_manifest(cells)
         kit = nb.metadata.pop("kit")
         path = _submitted(self._coursedir, resources) / f"{resources['nbgrader']['notebook']}.ipynb"
-        result = _worker.grade(path, list(cells), self.language, self.seed, self.trust)
+        if kit.unreadable == "no_file":  # behind a link may lie anything, another's work for example
+            result = self._refused(path, list(cells))
+        else:
+            result = _worker.grade(path, list(cells), self.language, self.seed, self.trust)
         if result.status == "error":
             raise RuntimeError(f"the grading engine failed, so no points are given; run it again: {result.reason}")
         for exercise in result.exercises:
@@ -241,6 +244,12 @@ class GradeByEngine(NbGraderPreprocessor):
         lacking = [e.id for e in manifest.values() if e.lecture in lectures and e.id not in cells]
         if lacking:
             self.log.warning("not in the gradebook yet, so not graded: %s (see `course update`)", ", ".join(lacking))
+
+    def _refused(self, path: Path, exercises: list[str]) -> SubmissionResult:
+        points = {exercise.id: float(exercise.points) for exercise in load_manifest()}
+        lost = [ExerciseResult(id=name, status="ungradable", points=0, max=points[name]) for name in exercises]
+        maximum = sum(result.max for result in lost)
+        return SubmissionResult(submission=str(path), status="ungradable", points=0, max=maximum, exercises=lost)
 
     def _outputs(self, exercise: ExerciseResult) -> list[NotebookNode]:
         """The messages, and the points in the form in which nbgrader reads partial credit."""
