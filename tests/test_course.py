@@ -34,7 +34,6 @@ from traitlets.config import PyFileConfigLoader
 
 from exercises.manifest import load_manifest
 from exercises.paths import ROOT
-from grader.course import folder as course_folder
 from grader.course import nbgrader_parts
 from grader.course.errors import CourseError
 from grader.course.folder import init_course, update_course
@@ -251,7 +250,7 @@ def small(on_sqlite, tmp_path, stand_in):
 # The whole cycle, with the engine
 
 
-def test_five_students_from_release_to_export(on_sqlite, tmp_path):
+def test_five_students_from_release_to_export(on_sqlite, tmp_path, secret_lines):
     course = on_sqlite.copied(tmp_path / "course")
     hostile = course.solved("comm_cost")
     attack = f"""
@@ -279,21 +278,22 @@ sqlite3.connect({str(course.folder / "gradebook.db")!r}).execute("update grade s
         (place / "own.py").write_text("mine = 1")
     assert course.run("autograde", L9) == 0
 
-    paths = [str(course.folder / "submitted" / student / L9 / f"{L9}.ipynb") for student in handed_in]
+    again = ("half", "hostile", "broken")
+    paths = [str(course.folder / "submitted" / student / L9 / f"{L9}.ipynb") for student in again]
     out = tmp_path / "results.json"
     seed = str(course.config.GradeByEngine.seed)
     command = [sys.executable, "-m", "grader", "grade", *paths, "--seed", seed, "--json", str(out)]
     for exercise in load_manifest():
         command += ["--exercise", exercise.id] if exercise.lecture == L9 else []
     subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL, check=False)
-    totals = {}
-    for student, result in zip(handed_in, json.loads(out.read_text())):
-        points = course.points(student)
-        written = points.pop(next(name for name in points if name.startswith(QUESTION)))
-        assert points == {e["id"]: e["points"] for e in result["exercises"]}, student
-        assert written == 0, "nobody wrote an answer"
-        totals[student] = result["points"]
-        assert result["max"] == 60
+    points = {student: course.points(student) for student in handed_in}
+    for student in handed_in:
+        question = next(name for name in points[student] if name.startswith(QUESTION))
+        assert points[student].pop(question) == 0, "nobody wrote an answer"
+    totals = {student: round(sum(of.values()), 2) for student, of in points.items()}
+    for student, result in zip(again, json.loads(out.read_text())):
+        assert points[student] == {e["id"]: e["points"] for e in result["exercises"]}, student
+        assert (totals[student], 60) == (result["points"], result["max"])
     assert totals["full"] == 60 and totals["empty"] == 0 and totals["broken"] == 0
     assert 16 < totals["half"] < 26 and totals["hostile"] == 8
 
@@ -308,14 +308,13 @@ sqlite3.connect({str(course.folder / "gradebook.db")!r}).execute("update grade s
     assert {path.name for path in handed_back} == {f"{L9}.html"}
     page = (course.folder / "feedback" / "hostile" / L9 / f"{L9}.html").read_text()
     assert "<script>fetch" not in page and "fetch(" in page
-    secrets = _secrets()
     released = [path for path in (course.folder / "release").rglob("*") if path.is_file()]
     pages = [path for path in handed_back if path.parts[-3] in ("half", "empty", "hostile", "broken")]
     assert len(released) > 40
     for path in [*released, *pages]:
         text = path.read_bytes().decode("utf-8", "replace")
         allowed = _own_lines(handed_in.get(path.parts[-3]))
-        assert not [line for line in secrets if line in text and line not in allowed], path
+        assert not [line for line in secret_lines if line in text and line not in allowed], path
 
     assert course.run("export", "--to", str(tmp_path / "grades.csv")) == 0
     with (tmp_path / "grades.csv").open(encoding="utf-8", newline="") as file:
@@ -323,38 +322,21 @@ sqlite3.connect({str(course.folder / "gradebook.db")!r}).execute("update grade s
     assert {student: float(row["score"]) for student, row in rows.items()} == totals
 
 
-def _secrets() -> set[str]:
-    """Long lines of hidden tests, solutions and model answers that no student receives otherwise."""
-    given = "\n".join(
-        file.read_text(encoding="utf-8")
-        for file in (ROOT / "exercises").rglob("*")
-        if file.suffix in (".py", ".md", ".toml")
-    )
-    files = [
-        *(ROOT / "tests" / "hidden").glob("*.py"),
-        *(ROOT / "solutions").rglob("*.py"),
-        ROOT / "solutions/notebooks.toml",
-    ]
-    lines = {line.strip() for file in files for line in file.read_text(encoding="utf-8").splitlines()}
-    prompts = "\n".join(c.source for c in nbgrader_parts.as_released(_notebook(), "").cells)
-    return {line for line in lines if len(line) > 40 and line not in given and line not in prompts}
-
-
-def _notebook():
-    lectures = course_folder.load_lectures()
-    made = [course_folder.make_notebook(lecture, language) for lecture in lectures for language in ("en", "zh")]
-    made[0].cells += [cell for notebook in made[1:] for cell in notebook.cells]
-    return made[0]
-
-
 def _own_lines(content) -> str:
     return "\n".join(c["source"] for c in content["cells"]) if isinstance(content, dict) else ""
 
 
-def test_gradescope(tmp_path, small):
+@pytest.fixture
+def outside():
+    """A folder that is not below /tmp, which confined code finds empty."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+        yield Path(folder)
+
+
+def test_gradescope(tmp_path, outside, small):
     """The zip, unpacked as Gradescope lays it out, grades a submission and writes results.json."""
     write_zip(tmp_path / "autograder.zip", "zh")
-    place = tmp_path / "autograder"
+    place = outside / "autograder"
     with zipfile.ZipFile(tmp_path / "autograder.zip") as archive:
         archive.extractall(place / "source")
         assert archive.getinfo("run_autograder").external_attr >> 16 == 0o755
@@ -444,13 +426,16 @@ def test_an_exercise_that_comes_after_submissions(course, monkeypatch):
 
 
 def test_points_that_changed_are_not_guessed(small, capsys):
+    path = small.folder / "source" / L9 / f"{L9}.ipynb"
+    now = path.read_text(encoding="utf-8")
+    assert now.count('"points": 8,') == 2
+    path.write_text(now.replace('"points": 8,', '"points": 5,'), encoding="utf-8")  # as it was when it was released
+    assert small.run("generate_assignment", L9, "--force") == 0
     small.hand_in("anna", small.solved())
-    with Gradebook(small.url) as gradebook:
-        gradebook.find_grade_cell("split_mlp-check", L9, L9).max_score = 5
-        gradebook.db.commit()
     assert small.run("autograde", L9) == 1
     said = capsys.readouterr().err
-    assert "split_mlp is worth 8 points in the kit and 5 in the gradebook" in said, said
+    assert "split_mlp is worth 8 points in the kit and 5 in the gradebook" in said
+    assert update_course(small.folder) == []
     assert small.run("generate_assignment", L9, "--force") == 0
     assert small.run("autograde", L9) == 0
     assert small.points("anna")["split_mlp"] == 8

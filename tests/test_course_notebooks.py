@@ -9,7 +9,6 @@ import pytest
 from nbgrader.nbgraderformat import MetadataValidator
 
 from exercises.manifest import load_manifest
-from exercises.paths import EXERCISES, ROOT
 from grader.authoring import SOLUTIONS, AuthoringError, stubs
 from grader.course import notebooks
 from grader.course.folder import TEXT_STUB
@@ -23,26 +22,6 @@ EACH = pytest.mark.parametrize("lecture", LECTURES, ids=lambda lecture: lecture.
 
 def marks(notebook):
     return {cell.metadata.nbgrader.grade_id: cell for cell in notebook.cells if "nbgrader" in cell.metadata}
-
-
-def secret_lines() -> set[str]:
-    """Lines that stand in a solution, a hidden test or a model answer, and in nothing that students receive."""
-    given = "\n".join(
-        file.read_text(encoding="utf-8")
-        for folder in (EXERCISES, ROOT / "lecture01")
-        for file in folder.rglob("*")
-        if file.suffix in (".py", ".md", ".toml")
-    )
-    hidden = [file.read_text(encoding="utf-8") for file in (ROOT / "tests" / "hidden").glob("*.py")]
-    solved = [file.read_text(encoding="utf-8") for file in SOLUTIONS.glob("lecture*/*.py")]
-    answers = [
-        text
-        for lecture in LECTURES
-        for texts in (lecture.question.answer, lecture.question.scheme)
-        for text in texts.values()
-    ]
-    lines = {line.strip() for text in [*hidden, *solved, *answers] for line in text.splitlines()}
-    return {line for line in lines if len(line) > 24 and line not in given and "SOLUTION" not in line}
 
 
 @BOTH
@@ -93,11 +72,10 @@ def test_released_cells_are_the_kits_stubs(lecture):
 
 @BOTH
 @EACH
-def test_nothing_secret_is_released(lecture, language):
-    secrets = secret_lines()
-    assert len(secrets) > 500
+def test_nothing_secret_is_released(lecture, language, secret_lines):
+    assert len(secret_lines) > 500
     text = "\n".join(cell.source for cell in as_released(make_notebook(lecture, language), TEXT_STUB[language]).cells)
-    assert not [line for line in secrets if line in text]
+    assert not [line for line in secret_lines if line in text]
 
 
 def test_solved_cells_run_in_one_namespace():

@@ -56,7 +56,7 @@ class CsvExport(_Export):
                             "last_name": student.last_name,
                             "first_name": student.first_name,
                             "email": student.email,
-                            "raw_score": submission.score if submission else 0.0,
+                            "raw_score": round(submission.score, 2) if submission else 0.0,
                             "late_submission_penalty": _penalty(submission),
                             "score": _score(submission),
                             "max_score": assignment.max_score,
@@ -110,11 +110,12 @@ def _submission(gradebook: Gradebook, assignment: Assignment, student: Student) 
 
 
 def _penalty(submission: SubmittedAssignment | None) -> float:
-    return (submission.late_submission_penalty or 0.0) if submission else 0.0
+    return round(submission.late_submission_penalty or 0.0, 2) if submission else 0.0
 
 
 def _score(submission: SubmittedAssignment | None) -> float:
-    return max(0.0, submission.score - _penalty(submission)) if submission else 0.0
+    """Points have two digits; the database's sum of them can have more."""
+    return round(max(0.0, submission.score - _penalty(submission)), 2) if submission else 0.0
 
 
 def _gradescope(submission: SubmittedAssignment) -> dict:
