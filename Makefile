@@ -4,8 +4,10 @@ READY := .venv/ready
 
 .PHONY: demo test format author reference
 
-demo: $(READY)  ## tensor parallelism beside one device, on the real base model
+demo: $(READY)  ## tensor parallelism beside one device, on the real base model; then a sample class is graded
 	$(PYTHON) exercises/lecture09/tensor_parallel.py --impl solutions
+	rm -rf build/sample-class && $(PYTHON) -m grader sample build/sample-class
+	$(PYTHON) -m grader grade build/sample-class/* --json build/sample-class.json || test $$? -eq 1
 
 test: $(READY)  ## everything that must hold before a change lands
 	$(PYTHON) -m ruff check . && $(PYTHON) -m ruff format --check . && $(PYTHON) -m mypy

@@ -13,11 +13,13 @@ from exercises.language import LANGUAGES
 from exercises.manifest import load_manifest
 from grader.authoring import AuthoringError, write_stubs
 from grader.course import commands as course_commands
-from grader.engine import Engine, NoTier, write_json
+from grader.engine import Engine, NoTier
 from grader.fingerprints import write_fingerprints
 from grader.matrix import write_matrix
 from grader.misconceptions import load_misconceptions
 from grader.reference import ReproductionError, write_reference
+from grader.results import SCHEMA, schema, with_changes_noted, write_json
+from grader.sample_class import write_sample_class
 from grader.show import print_results
 
 
@@ -26,8 +28,9 @@ class Misuse(Exception):
 
 
 def author(options: argparse.Namespace) -> None:
-    """Make anew all that is made from the solutions: stubs, and the fingerprints of known misconceptions."""
+    """Make anew all that is made from other files: stubs, the schema of results, fingerprints of misconceptions."""
     write_stubs()
+    SCHEMA.write_text(schema(), encoding="utf-8")
     with Progress(transient=True) as progress:
         task = progress.add_task("fingerprints", total=len(load_misconceptions()))
         write_fingerprints(lambda: progress.advance(task))
@@ -63,17 +66,26 @@ def grade(options: argparse.Namespace) -> int:
         task = progress.add_task("grading", total=len(options.path))
         results = list(engine.grade_all(options.path, options.exercise, lambda: progress.advance(task)))
     if options.json:
+        results = with_changes_noted(results, options.json)
         write_json(results, options.json)
     print_results(results)
     graded = all(result.status == "graded" for result in results)
     return 0 if graded and all(e.status != "ungradable" for result in results for e in result.exercises) else 1
 
 
+def sample(options: argparse.Namespace) -> None:
+    """Write a small class into a folder, to try `grade` on: right, half done, wrong, hostile and broken submissions."""
+    if options.folder.exists() and any(options.folder.iterdir()):
+        raise Misuse(f"{options.folder} is not empty; name a new folder")
+    for path in write_sample_class(options.folder):
+        print(path)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m grader", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     made = {}
-    for function in (grade, author, reference, matrix):
+    for function in (grade, sample, author, reference, matrix):
         command = commands.add_parser(function.__name__, help=function.__doc__, description=function.__doc__)
         command.set_defaults(function=function)
         made[function] = command
@@ -83,6 +95,7 @@ def main() -> None:
     made[grade].add_argument("--seed", type=int, help="replay the inputs of an earlier run (default: fresh ones)")
     made[grade].add_argument("--lang", choices=LANGUAGES, default="en", help="language of the messages")
     made[grade].add_argument("--trust", action="store_true", help="grade even where code can't be confined")
+    made[sample].add_argument("folder", type=Path, metavar="FOLDER")
     made[matrix].add_argument("--train", action="store_true", help="also train the ablation's models with each")
     course_commands.register(commands)
     options = parser.parse_args()

@@ -6,7 +6,6 @@ Use it as a context manager: `with Engine() as engine: result = engine.grade(pat
 from __future__ import annotations
 
 import contextlib
-import json
 import multiprocessing
 import os
 import secrets
@@ -239,18 +238,3 @@ def _load_hidden_tests() -> None:
         code = pytest.main(arguments)
     if code != pytest.ExitCode.OK:
         raise judge.EngineTrouble(f"the hidden tests can't be collected ({code!r}); run pytest {judge.HIDDEN}")
-
-
-def write_json(results: Iterable[SubmissionResult], file: Path) -> None:
-    """The contract's list of results. The file is there whole or not at all."""
-    text = json.dumps([result.model_dump() for result in results], indent=1, ensure_ascii=True) + "\n"
-    with tempfile.NamedTemporaryFile("w", dir=file.parent or ".", delete=False, encoding="ascii") as part:
-        part.write(text)
-    os.chmod(part.name, 0o644 & ~_umask())
-    os.replace(part.name, file)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

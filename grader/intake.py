@@ -134,10 +134,10 @@ def read_submission(path: Path) -> Submission:
     if found.st_size > ARCHIVE_BYTES:
         raise Refused("too large", f"{path.name} has {found.st_size:,} bytes; at most {ARCHIVE_BYTES:,} are read")
     data = _read_file(path, ARCHIVE_BYTES)
-    if data[:4] in (b"PK\x03\x04", b"PK\x05\x06") or suffix.endswith(".zip"):
-        return _from_entries(_zip_entries(data))
     if data[:2] == b"\x1f\x8b" or data[257:262] == b"ustar" or suffix.endswith((".tar", ".tar.gz", ".tgz")):
         return _from_entries(_tar_entries(data))
+    if data[:2] == b"PK" or suffix.endswith(".zip"):
+        return _from_entries(_zip_entries(data))
     raise Refused("unknown", f"{path.name} is none of what can be graded: a folder, .zip, .tar.gz, .py or .ipynb")
 
 
@@ -179,11 +179,9 @@ def _choose(file: str, entries: list[_Entry]) -> _Entry | None:
     """The entry that is meant by `file`: with its lecture's folder above it, or alone. Two of them: `Refused`."""
     lecture, name = file.split("/")
     candidates = [entry for entry in entries if entry.name.lower() == name]
-    for narrower in (
-        [entry for entry in candidates if PurePosixPath(entry.path).parent.name == lecture],
-        [entry for entry in candidates if not {"solutions", "tests"} & set(PurePosixPath(entry.path).parts[:-1])],
-    ):
-        candidates = narrower or candidates
+    folders = {entry.path: PurePosixPath(entry.path.lower()).parts[:-1] for entry in candidates}
+    candidates = [e for e in candidates if lecture in folders[e.path][-1:]] or candidates
+    candidates = [e for e in candidates if not {"solutions", "tests"} & set(folders[e.path])] or candidates
     for entry in candidates:
         if entry.size > FILE_BYTES:
             text = f"{entry.path} has {entry.size:,} bytes; a student file has at most {FILE_BYTES:,}"

