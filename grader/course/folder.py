@@ -57,7 +57,6 @@ c.Autograde.sanitize_preprocessors = [
     "grader.course.nbgrader_parts.MendCells",
     "nbgrader.preprocessors.ClearOutput",
     "nbgrader.preprocessors.DeduplicateIds",
-    "nbgrader.preprocessors.OverwriteKernelspec",
     "nbgrader.preprocessors.OverwriteCells",
     "nbgrader.preprocessors.CheckCellMetadata",
 ]
@@ -65,7 +64,6 @@ c.Autograde.autograde_preprocessors = [
     "grader.course.nbgrader_parts.GradeByEngine",
     "nbgrader.preprocessors.SaveAutoGrades",
     "nbgrader.preprocessors.AssignLatePenalties",
-    "nbgrader.preprocessors.CheckCellMetadata",
 ]
 c.OverwriteCells.add_missing_cells = True
 c.GradeByEngine.language = {language!r}

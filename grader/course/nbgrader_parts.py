@@ -9,7 +9,6 @@ import html
 import json
 import shutil
 import stat
-import time
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +28,10 @@ from exercises.report import Row, html_report
 from grader.authoring import stub_of
 from grader.course.notebooks import CHECK
 from grader.course.repair import REASONS, REFUSED, Expected, Unreadable, mend, read_any
-from grader.course.worker import Worker
+from grader.course.worker import Settings, Worker
 from grader.results import ExerciseResult, SubmissionResult
 
+AHEAD = 4  # notebooks that the engine may begin before nbgrader asks for them
 SQLITE_PATIENCE = 60  # seconds that one autograder waits for another's write
 
 WORDS = {
@@ -196,7 +196,6 @@ class GradeByEngine(NbGraderPreprocessor):
     enabled = Bool(True)
 
     def preprocess(self, nb: NotebookNode, resources: dict) -> tuple[NotebookNode, dict]:
-        began = time.monotonic()
         cells = {
             cell.metadata.nbgrader.grade_id.removesuffix(CHECK): cell
             for cell in nb.cells
@@ -208,7 +207,8 @@ class GradeByEngine(NbGraderPreprocessor):
         if kit.unreadable == "no_file":  # behind a link may lie anything, another's work for example
             result = self._refused(path, list(cells))
         else:
-            result = _worker.grade(path, list(cells), self.language, self.seed, self.trust)
+            settings = Settings(self.language, self.seed, self.trust)
+            result = _worker.grade(path, list(cells), settings, self._following(path))
         if result.status == "error":
             raise RuntimeError(f"the grading engine failed, so no points are given; run it again: {result.reason}")
         for exercise in result.exercises:
@@ -220,12 +220,33 @@ class GradeByEngine(NbGraderPreprocessor):
         if notes:
             heading = WORDS[self.language]["notes"]
             nb.cells.insert(0, new_markdown_cell("\n".join([heading, "", *(f"- {_plain(note)}" for note in notes)])))
-        self._tell(resources["nbgrader"], result, time.monotonic() - began)
+        self._tell(resources["nbgrader"], result)
         return nb, resources
 
     @property
     def _coursedir(self) -> Any:
         return self.parent.parent.coursedir
+
+    def _following(self, path: Path) -> list[Path]:
+        """The notebooks that nbgrader will ask for after this one, as far as that can be told: a few."""
+        autograde = self.parent.parent
+        folders = sorted(autograde.assignments)
+        here = folders.index(str(path.parent)) if str(path.parent) in folders else len(folders)
+        waiting = []
+        for folder in map(Path, folders[here + 1 :]):
+            done = Path(
+                self._coursedir.format_path(self._coursedir.autograded_directory, folder.parent.name, folder.name)
+            )
+            own = folder / path.name
+            if (
+                (autograde.force or not done.exists())
+                and own.is_file()
+                and not (own.is_symlink() or folder.is_symlink())
+            ):
+                waiting.append(own)
+            if len(waiting) == AHEAD:
+                break
+        return waiting
 
     def _compare_with_manifest(self, cells: dict[str, NotebookNode]) -> None:
         """Points that differ would be refused by nbgrader one student after the other, and a cell that nobody grades
@@ -267,7 +288,7 @@ class GradeByEngine(NbGraderPreprocessor):
             new_output("execute_result", {"text/plain": str(exercise.points)}, execution_count=None),
         ]
 
-    def _tell(self, info: dict, result: SubmissionResult, seconds: float) -> None:
+    def _tell(self, info: dict, result: SubmissionResult) -> None:
         """One line a notebook: how far the batch is, and what this one got."""
         folders = sorted(self.parent.parent.assignments)
         own = self._coursedir.format_path(self._coursedir.submitted_directory, info["student"], info["assignment"])
@@ -276,7 +297,7 @@ class GradeByEngine(NbGraderPreprocessor):
         shown = (
             f"{points} ({result.status}, confined by {result.tier})" if result.tier else f"{points} ({result.status})"
         )
-        self.log.info("[%d/%d] %s: %s in %.1f s", number, max(1, len(folders)), info["student"], shown, seconds)
+        self.log.info("[%d/%d] %s: %s", number, max(1, len(folders)), info["student"], shown)
 
 
 _worker = Worker()
