@@ -6,6 +6,7 @@ Use it as a context manager: `with Engine() as engine: result = engine.grade(pat
 from __future__ import annotations
 
 import contextlib
+import importlib
 import multiprocessing
 import os
 import secrets
@@ -16,6 +17,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,7 @@ from grader import judge
 from grader.authoring import SOLUTIONS
 from grader.intake import Refused, Submission, take
 from grader.results import ExerciseResult, SubmissionResult
+from grader.solver import rank_requests
 from grader.solver.confinement import TIERS, bubblewrap, command_of_server, environment_of_server
 from grader.solver.syscalls import landlock_version
 from grader.trial import BARE
@@ -72,7 +75,6 @@ class Engine:
         except BaseException:
             self.close()
             raise
-        _load_hidden_tests()
         return self
 
     def __exit__(self, *_) -> None:
@@ -197,6 +199,7 @@ class Engine:
                 cwd="/",
                 start_new_session=True,
             )
+        _load_hidden_tests()  # meanwhile: the server takes seconds to load torch
         ready, _, _ = select.select([ours], [], [], _SERVER_SECONDS)
         if not ready or ours.recv(16) != b"ready":
             self._log.seek(0)
@@ -231,8 +234,10 @@ def _judge_here(sender, control: socket.socket, submission: Submission, chosen, 
     sender.send(outcome)
 
 
+@cache
 def _load_hidden_tests() -> None:
     """Once here, so that each judge, which is forked from here, finds them loaded."""
+    importlib.import_module(rank_requests.COUNTING)
     with open(os.devnull, "w") as nothing, contextlib.redirect_stdout(nothing), contextlib.redirect_stderr(nothing):
         arguments = [str(judge.HIDDEN), "--submission", str(judge.HIDDEN), "--collect-only", *BARE]
         code = pytest.main(arguments)

@@ -134,7 +134,8 @@ def _forward(function: Callable, watched: dict, leaves: Leaves, counter: dict | 
 
 def on_ranks(t: int, program: str, *arguments: Any) -> list:
     """The results of t real ranks, each running a function of `rank_requests`."""
-    importlib.import_module("tp_autograd")  # once, before the ranks are forked
+    for module in (rank_requests.COUNTING, "tp_autograd"):  # once, before the ranks are forked
+        importlib.import_module(module)
     return run_on_ranks(t, getattr(rank_requests, program), *arguments)
 
 
