@@ -71,10 +71,10 @@ class Checker:
         self.language = language
         self.namespace = vars(sys.modules["__main__"])
         self.folder = tempfile.TemporaryDirectory(prefix="notebook-", ignore_cleanup_errors=True)
-        sys.path.insert(0, self.folder.name)
         for file in student_files():
             name = Path(file).stem
-            path = Path(self.folder.name, f"{name}.py")
+            path = Path(self.folder.name, file)
+            path.parent.mkdir(exist_ok=True)
             path.touch()
             sys.modules[name] = _NotebookModule(name, path, self.namespace)
 
@@ -129,7 +129,8 @@ class Checker:
         """The board's `Progress` of one exercise."""
         self._write_definitions(exercise)
         watcher = _Watcher()
-        arguments = [str(EXERCISES / exercise.public), "--lang", self.language, *PYTEST_OPTIONS]
+        implementation = ["--impl", self.folder.name]
+        arguments = [str(EXERCISES / exercise.public), *implementation, "--lang", self.language, *PYTEST_OPTIONS]
         with _undisturbed(), contextlib.redirect_stdout(io.StringIO()) as out:
             code = pytest.main(arguments, plugins=[watcher])
         if code in (pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.INTERNAL_ERROR, pytest.ExitCode.NO_TESTS_COLLECTED):
@@ -139,7 +140,7 @@ class Checker:
     def _write_definitions(self, exercise: Exercise) -> None:
         """Ranks that are new processes (macOS, Windows) import the student module by name: write it for them."""
         text = definitions_of(self.namespace.get("In", []), exercise.names)
-        Path(self.folder.name, f"{exercise.module}.py").write_text(text, encoding="utf-8")
+        Path(self.folder.name, exercise.file).write_text(text, encoding="utf-8")
 
 
 def definitions_of(cells: Iterable[str], names: Iterable[str]) -> str:
@@ -157,7 +158,7 @@ def definitions_of(cells: Iterable[str], names: Iterable[str]) -> str:
     wanted = set(names) | {n.id for block in blocks for n in ast.walk(block) if isinstance(n, ast.Name)}
     kept = []
     for node in nodes:
-        if isinstance(node, ast.ImportFrom) and node.module in ("__future__", __name__):
+        if isinstance(node, ast.ImportFrom) and node.module in ("__future__", "exercises.notebook"):
             continue
         if isinstance(node, (ast.Assign, ast.AnnAssign)):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
