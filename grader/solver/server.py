@@ -71,7 +71,15 @@ class Server:
         wire, report = (socket.socket(fileno=fd) for fd in fds)
         limits = Limits(**json.loads(message))
         reader, writer = os.pipe()
-        keeper = os.fork()
+        try:
+            keeper = os.fork()
+        except OSError as error:  # the machine has no more processes to give
+            _tell(report, {"setup": f"a process could not be started: {error.strerror}"})
+            for each in (wire, report):
+                each.close()
+            for end in (reader, writer):
+                os.close(end)
+            return
         if keeper == 0:
             self.selector.close()
             self.control.close()
@@ -122,10 +130,15 @@ class Server:
             report |= {"cpu_seconds": round(cpu, 3), "memory_mb": round(kept.peak / 2**20, 1)}
         else:
             report = {"setup": data.decode(errors="replace") or "the keeper of the process was killed"}
-        with contextlib.suppress(OSError):
-            kept.report.setblocking(False)
-            kept.report.send(json.dumps(report).encode())
+        _tell(kept.report, report)
         kept.report.close()
+
+
+def _tell(judge: socket.socket, report: dict) -> None:
+    """Send the report, if the judge is still there to read it."""
+    with contextlib.suppress(OSError):
+        judge.setblocking(False)
+        judge.send(json.dumps(report).encode())
 
 
 def _keep(tier: str, limits: Limits, wire: socket.socket, ended: int) -> None:
