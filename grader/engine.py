@@ -98,19 +98,17 @@ class Engine:
                 ExerciseResult(id=e.id, status="ungradable", points=0.0, max=e.points, messages=[str(refusal)])
                 for e in chosen
             ]
-            return base.model_copy(update={"status": "ungradable", "reason": str(refusal), "exercises": lost})
+            return base.but(status="ungradable", reason=str(refusal), exercises=lost)
         except OSError as error:
             reason = f"the submission could not be read: {error.strerror}"
-            return base.model_copy(update={"status": "error", "reason": reason, "points": None})
-        base = base.model_copy(
-            update={"tier": self.tier, "seed": seed, "files": submission.digests(), "notes": submission.notes}
-        )
+            return base.but(status="error", reason=reason, points=None)
+        base = base.but(tier=self.tier, seed=seed, files=submission.digests(), notes=submission.notes)
         try:
             results = self._judge(submission, chosen, seed)
         except (judge.EngineTrouble, OSError) as trouble:
-            return base.model_copy(update={"status": "error", "reason": str(trouble), "points": None})
+            return base.but(status="error", reason=str(trouble), points=None)
         points = round(sum(result.points for result in results), 2)
-        return base.model_copy(update={"points": points, "exercises": results})
+        return base.but(points=points, exercises=results)
 
     def grade_all(
         self,

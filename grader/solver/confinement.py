@@ -59,6 +59,11 @@ def python_folders() -> list[str]:
     return [folder for folder in dict.fromkeys(map(os.path.realpath, folders)) if not _is_system(folder)]
 
 
+def needed_paths() -> list[str]:
+    """All that a solver reads beyond the system's own files."""
+    return [*python_folders(), *map(str, KIT)]
+
+
 def _is_system(folder: str) -> bool:
     return folder == "/usr" or folder.startswith("/usr/")
 
@@ -90,7 +95,7 @@ def command_of_server(tier: str, arguments: list[str]) -> list[str]:
             wrap += ["--symlink", os.readlink(folder), folder]
         else:
             wrap += ["--ro-bind-try", folder, folder]
-    for path in (*SYSTEM_FILES, *python_folders(), *map(str, KIT)):
+    for path in (*SYSTEM_FILES, *needed_paths()):
         wrap += ["--ro-bind-try", path, path]
     return [*wrap, "--chdir", SCRATCH, "--", *python]
 
@@ -130,7 +135,7 @@ def enter_namespaces(tier: str) -> None:
 
 def close_doors(tier: str, limits: Limits) -> None:
     """Step 2, in that child, before it has seen any student code. The working directory becomes the scratch folder."""
-    syscalls.die_with_parent(signal.SIGKILL)
+    os.setsid()  # a signal to one's own process group reaches all of it, whatever the namespace
     space = _address_space()
     if tier != "limits":
         _own_mounts(tier, limits.scratch_bytes)
@@ -144,10 +149,12 @@ def close_doors(tier: str, limits: Limits) -> None:
     _limit(tier, limits, space)
     if tier != "uid":  # giving up root has taken them already
         syscalls.drop_capabilities()
+    syscalls.die_with_parent(signal.SIGKILL)  # now: a change of user forgets it
+    syscalls.allow_tracing(True)  # the server may look how much memory it has; nobody else can name it
     syscalls.no_new_privileges()
     if tier == "landlock" or (tier == "uid" and syscalls.landlock_version() >= 2):
         devices = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
-        readable = (*SYSTEM_FOLDERS, *SYSTEM_FILES, *python_folders(), *map(str, KIT), *devices)
+        readable = (*SYSTEM_FOLDERS, *SYSTEM_FILES, *needed_paths(), *devices)
         syscalls.landlock(readable, (SCRATCH, "/dev/shm", "/dev/null"))
     if tier != "limits":
         syscalls.deny_system_calls()
@@ -156,15 +163,29 @@ def close_doors(tier: str, limits: Limits) -> None:
 def _own_mounts(tier: str, scratch_bytes: int) -> None:
     syscalls.unshare(syscalls.CLONE_NEWNS)
     syscalls.mount("none", "/", "", syscalls.MS_REC | syscalls.MS_PRIVATE)
+    if tier != "bubblewrap":  # there all is read-only already
+        syscalls.read_only("/")
     flags = syscalls.MS_NOSUID | syscalls.MS_NODEV
+    kept = {path: os.open(path, os.O_PATH) for path in needed_paths() if path.startswith(f"{SCRATCH}/")}
     for folder in (SCRATCH, "/dev/shm"):
         syscalls.mount("tmpfs", folder, "tmpfs", flags, f"size={scratch_bytes},nr_inodes=20000,mode=1777")
+    for path, held in kept.items():
+        _bind_again(held, path)
+    syscalls.mount("/dev/null", "/dev/zero", "", syscalls.MS_BIND)  # a shared mapping of it is memory nobody counts
     # Other processes' command lines, the machine's devices: nobody here needs them.
-    covered = ["/proc", "/sys"]
-    if tier == "uid":
-        covered += [str(path) for path in HIDDEN]
-    for folder in filter(os.path.isdir, covered):
+    for folder in filter(os.path.isdir, ("/proc", "/sys", *map(str, HIDDEN))):
         syscalls.mount("tmpfs", folder, "tmpfs", flags | syscalls.MS_RDONLY, "size=4k,mode=555")
+
+
+def _bind_again(held: int, path: str) -> None:
+    """Bring back at `path` what is open as `held`, from under a new mount."""
+    if os.path.isdir(f"/proc/self/fd/{held}"):
+        os.makedirs(path, exist_ok=True)
+    else:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        Path(path).touch()
+    syscalls.mount(f"/proc/self/fd/{held}", path, "", syscalls.MS_BIND | syscalls.MS_REC)
+    os.close(held)
 
 
 def _address_space() -> int:
