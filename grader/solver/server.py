@@ -104,16 +104,14 @@ class Server:
         _kill_below(kept.keeper)
 
     def _watch(self, kept: _Child) -> None:
-        below = _descendants(kept.keeper)
-        own = [_own_memory(pid) for pid in below]
-        memory = sum(max(0, each - self.base) for each in own)
-        if sum(own) - self.base > kept.limits.memory_bytes:  # they may have let go of what they began with
-            memory = sum(map(_share_of_memory, below))
-        kept.peak = max(kept.peak, memory)
-        if memory > kept.limits.memory_bytes:
-            kept.killed = "memory"
-        elif len(below) > kept.limits.processes:
-            kept.killed = "processes"
+        below = _descendants(kept.keeper, kept.limits.processes + 1)
+        if len(below) > kept.limits.processes:
+            kept.killed = kept.killed or "processes"
+        elif not kept.killed:
+            memory = sum(max(0, _own_memory(pid) - self.base) for pid in below)
+            kept.peak = max(kept.peak, memory)
+            if memory > kept.limits.memory_bytes:
+                kept.killed = "memory"
         if kept.killed or kept.abandoned:  # again and again: it may have been forking just then
             _kill_below(kept.keeper)
 
@@ -175,12 +173,12 @@ def _be_the_child(tier: str, limits: Limits, wire: socket.socket) -> None:
         os._exit(code)
 
 
-def _descendants(pid: int) -> list[int]:
-    """All processes below `pid`."""
+def _descendants(pid: int, enough: int = 1000) -> list[int]:
+    """All processes below `pid`, the nearest first; not many more than `enough` of them, for they may be multiplying."""
     found: list[int] = []
     waiting = [pid]
-    while waiting:
-        parent = waiting.pop()
+    while waiting and len(found) < enough:
+        parent = waiting.pop(0)
         with contextlib.suppress(OSError):
             for task in os.listdir(f"/proc/{parent}/task"):
                 children = Path(f"/proc/{parent}/task/{task}/children").read_text().split()
@@ -199,20 +197,13 @@ def _kill_below(pid: int) -> int:
 
 
 def _own_memory(pid: int) -> int:
-    """Bytes of memory that no file on disk stands behind; what it shares with others counts in full."""
-    return _sum_of(f"/proc/{pid}/status", ("RssAnon:", "RssShmem:", "VmSwap:"))
-
-
-def _share_of_memory(pid: int) -> int:
-    """The same where what n processes share counts an nth in each, as far as that can be seen. Takes milliseconds."""
-    return _sum_of(f"/proc/{pid}/smaps_rollup", ("Pss_Anon:", "Pss_Shmem:", "SwapPss:")) or _own_memory(pid)
-
-
-def _sum_of(file: str, names: tuple[str, ...]) -> int:
+    """Bytes of memory that no file on disk stands behind."""
+    total = 0
     with contextlib.suppress(OSError, ValueError):
-        lines = Path(file).read_text().splitlines()
-        return sum(int(line.split()[1]) << 10 for line in lines if line.startswith(names))
-    return 0
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith(("RssAnon:", "RssShmem:", "VmSwap:")):
+                total += int(line.split()[1]) << 10
+    return total
 
 
 def main(tier: str, control_fd: str) -> None:
@@ -223,7 +214,7 @@ def main(tier: str, control_fd: str) -> None:
     gc.freeze()
     control = socket.socket(fileno=int(control_fd))
     control.send(b"ready")
-    syscalls.allow_tracing(False)
+    syscalls.forbid_tracing()
     Server(tier, control).run()
 
 

@@ -67,9 +67,9 @@ def adopt_orphans() -> None:
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
-def allow_tracing(allowed: bool) -> None:
-    """Whether others of the same user may trace this process, read its memory, and see how much of it is its own."""
-    _prctl(_PR_SET_DUMPABLE, int(allowed))
+def forbid_tracing() -> None:
+    """Nobody of the same user may trace this process or read its memory."""
+    _prctl(_PR_SET_DUMPABLE, 0)
 
 
 def _prctl(option: int, value: int) -> None:
@@ -193,7 +193,9 @@ _CALLS = {  # refused for some of their arguments
     "x86_64": {"clone": 56, "mmap": 9, "socket": 41, "socketpair": 53},
     "aarch64": {"clone": 220, "mmap": 222, "socket": 198, "socketpair": 199},
 }
+_FORKS = {"x86_64": (57, 58), "aarch64": ()}  # fork and vfork
 _CLONE3 = 435
+_THREAD = 0x00010000
 _ANY_NAMESPACE = 0x7E020000
 _SHARED, _ANONYMOUS = 0x01, 0x20
 _FAMILIES = (2, 10, 16)  # IPv4, IPv6 and netlink: each network namespace has its own of these
@@ -201,8 +203,11 @@ _DATAGRAM = 0x2  # in a socket's type; stream and seqpacket don't have this bit
 _ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 
 
-def deny_system_calls() -> None:
-    """From now on the calls above and new namespaces fail with EPERM; calls of another architecture end the process."""
+def deny_system_calls(*, new_processes: bool) -> None:
+    """From now on the calls above and new namespaces fail with EPERM; calls of another architecture end the process.
+
+    Without `new_processes` so does all that starts a process; threads may be started.
+    """
     machine = platform.machine()
     if machine not in _DENIED:
         raise OSError(errno.ENOSYS, f"the system calls of {machine} are not known here")
@@ -218,11 +223,13 @@ def deny_system_calls() -> None:
         (equal, 0, 1, _CLONE3),  # its flags can't be seen from here; the C library falls back to clone
         (give, 0, 0, unknown),
     ]
-    for number in _DENIED[machine].values():
+    denied = [*_DENIED[machine].values(), *([] if new_processes else _FORKS[machine])]
+    threads_only = [(any_bit, 1, 0, _ANY_NAMESPACE), (any_bit, 1, 0, _THREAD)]
+    for number in denied:
         program += [(equal, 0, 1, number), (give, 0, 0, refuse)]
     # For each call the number of an argument, and jumps that end behind the refusal where it is harmless.
     judged = {
-        "clone": (0, [(any_bit, 0, 1, _ANY_NAMESPACE)]),
+        "clone": (0, [(any_bit, 0, 1, _ANY_NAMESPACE)] if new_processes else threads_only),
         "mmap": (3, [(any_bit, 0, 2, _SHARED), (any_bit, 0, 1, _ANONYMOUS)]),  # stays allocated when nobody maps it
         "socket": (0, [(equal, len(_FAMILIES) - i, 0, family) for i, family in enumerate(_FAMILIES)]),
         "socketpair": (1, [(any_bit, 0, 1, _DATAGRAM)]),  # one that can be connected anew, to a socket in a folder
