@@ -49,7 +49,7 @@ WORDS = {
         "memory": "it took too much memory and was stopped",
         "output_limit": "it wrote too much and was stopped",
         "forbidden": "it tried something that is not allowed",
-        "ungradable": "it can't be read as Python",
+        "ungradable": "it could not be read",
     },
     "zh": {
         "headline": "{id}（{title}） · {points:g} / {max:g} 分 · {status}",
@@ -65,7 +65,7 @@ WORDS = {
         "memory": "占用内存过多，已被中止",
         "output_limit": "输出过多，已被中止",
         "forbidden": "尝试了不允许的操作",
-        "ungradable": "无法作为 Python 读取",
+        "ungradable": "无法读取",
     },
 }
 
