@@ -24,6 +24,7 @@ class Exercise:
     public: str
     hidden: str
     hints: dict[str, list[str]]
+    ranks: bool = False
 
     @property
     def lecture(self) -> str:

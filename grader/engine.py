@@ -100,26 +100,20 @@ class Engine:
                 ExerciseResult(id=e.id, status="ungradable", points=0.0, max=e.points, messages=[str(refusal)])
                 for e in chosen
             ]
-            return base.model_copy(update={"status": "ungradable", "reason": str(refusal), "exercises": lost})
+            return base.but(status="ungradable", reason=str(refusal), exercises=lost)
         except OSError as error:
             reason = f"the submission could not be read: {error.strerror}"
-            return base.model_copy(update={"status": "error", "reason": reason, "points": None})
+            return base.but(status="error", reason=reason, points=None)
         chosen = _asked(Path(path), exercises, submission)
-        base = base.model_copy(
-            update={
-                "max": _maximum(chosen),
-                "tier": self.tier,
-                "seed": seed,
-                "files": submission.digests(),
-                "notes": submission.notes,
-            }
+        base = base.but(
+            max=_maximum(chosen), tier=self.tier, seed=seed, files=submission.digests(), notes=submission.notes
         )
         try:
             results = self._judge(submission, chosen, seed)
         except (judge.EngineTrouble, OSError) as trouble:
-            return base.model_copy(update={"status": "error", "reason": str(trouble), "points": None})
+            return base.but(status="error", reason=str(trouble), points=None)
         points = round(sum(result.points for result in results), 2)
-        return base.model_copy(update={"points": points, "exercises": results})
+        return base.but(points=points, exercises=results)
 
     def grade_all(
         self,

@@ -33,9 +33,11 @@ from grader.trial import BARE
 
 HIDDEN = ROOT / "tests" / "hidden"
 MEMORY_BYTES = 1 << 30
+_RANKS = 16  # processes, where an exercise needs any
 _ENOUGH = 3  # a child that has died, or met a limit, this many times is not replaced any more
 _START_SECONDS = 60  # for a child to be confined and to parse its files, on a machine however busy
-_REPORT_SECONDS = 10  # for the server to tell how a child ended
+_EXIT_SECONDS = 5
+_REPORT_SECONDS = 60  # for the server to tell how a child ended, on a machine however busy
 
 
 class EngineTrouble(Exception):
@@ -67,7 +69,8 @@ class SolverStudent(Student):
         self._control = control
         self._exercise = exercise
         self._sources = dict(sources)
-        self._limits = Limits(cpu_seconds=4 * exercise.time_limit, memory_bytes=MEMORY_BYTES)
+        processes = _RANKS if exercise.ranks else 1
+        self._limits = Limits(4 * exercise.time_limit, MEMORY_BYTES, processes)
         self._left = 2.0 * exercise.time_limit
         self._wire: socket.socket | None = None
         self._report: socket.socket | None = None
@@ -198,7 +201,7 @@ class SolverStudent(Student):
         self._wire = None
         if status is None:
             assert self._report is not None
-            select.select([self._report], [], [], _REPORT_SECONDS)  # it has closed its wire: it may be ending by itself
+            select.select([self._report], [], [], _EXIT_SECONDS)  # it has closed its wire: it may be ending by itself
         report = self._ending()
         if "setup" in report:
             raise EngineTrouble(report["setup"])

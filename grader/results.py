@@ -10,9 +10,9 @@ import os
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter
 
 SCHEMA = Path(__file__).with_name("results.schema.json")
 
@@ -34,8 +34,29 @@ SubmissionStatus = Literal[
 ]
 
 
+_LONGEST = 500
+
+
+def _sentence(text: str) -> str:
+    """One line of text of bounded length, with nothing in it that steers a terminal: file names can be anything."""
+    line = "".join(char if char.isprintable() else "�" for char in " ".join(text.split()))
+    return line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…"
+
+
+def _encodable(text: str) -> str:
+    """A path as text that every encoding of Unicode can write: Linux allows any bytes in a name."""
+    return text.encode(errors="backslashreplace").decode()
+
+
+Sentence = Annotated[str, BeforeValidator(_sentence)]
+
+
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    def but(self, **changes: Any):
+        """The same with some fields changed, and checked."""
+        return type(self)(**dict(self) | changes)
 
 
 class ExerciseResult(_Strict):
@@ -45,7 +66,7 @@ class ExerciseResult(_Strict):
     status: ExerciseStatus
     points: float
     max: float
-    messages: list[str] = []
+    messages: list[Sentence] = []
     seconds: float = Field(default=0.0, description="wall time of the student's process")
     cpu_seconds: float = Field(default=0.0, description="CPU time of the student's process")
     memory_mb: float = Field(default=0.0, description="the most memory that it had of its own")
@@ -55,9 +76,9 @@ class SubmissionResult(_Strict):
     """One submission. `points` is null where `status` is "error"."""
 
     version: Literal[1] = 1
-    submission: str = Field(description="the path as it was given")
+    submission: Annotated[str, BeforeValidator(_encodable)] = Field(description="the path as it was given")
     status: SubmissionStatus
-    reason: str = Field(default="", description="why it is ungradable, or what failed in the grader")
+    reason: Sentence = Field(default="", description="why it is ungradable, or what failed in the grader")
     points: float | None
     max: float
     tier: str | None = Field(
@@ -65,7 +86,7 @@ class SubmissionResult(_Strict):
     )
     seed: int | None = Field(default=None, description="of the hidden tests' inputs; --seed replays it")
     files: dict[str, str] = Field(default={}, description="SHA-256 of each student file that was graded")
-    notes: list[str] = Field(default=[], description="what intake found odd, and did about it")
+    notes: list[Sentence] = Field(default=[], description="what intake found odd, and did about it")
     exercises: list[ExerciseResult] = []
 
 
@@ -90,7 +111,7 @@ def with_changes_noted(results: list[SubmissionResult], file: Path) -> list[Subm
         same_exercises = other is not None and [e.id for e in other.exercises] == [e.id for e in result.exercises]
         if other and same_exercises and result.points is not None and other.points != result.points:
             note = f"not steady: the same files got {other.points:g} points in an earlier run (seed {other.seed})"
-            result = result.model_copy(update={"notes": [*result.notes, note]})
+            result = result.but(notes=[*result.notes, note])
         noted.append(result)
     return noted
 

@@ -37,6 +37,7 @@ KIT = (
 HIDDEN = (ROOT / "tests", ROOT / "solutions", ROOT / ".git")
 SCRATCH = "/tmp"
 NOBODY = 65534
+_THREADS = 64  # of all processes together
 
 
 @dataclass(frozen=True)
@@ -45,9 +46,9 @@ class Limits:
 
     cpu_seconds: int
     memory_bytes: int  # beyond what the server has loaded; enforced by the server
+    processes: int  # where it is 1 none can be started; threads can
     file_bytes: int = 32 << 20  # of one file
     scratch_bytes: int = 64 << 20  # of all files in /tmp, and again in /dev/shm
-    processes: int = 64
     open_files: int = 256
 
 
@@ -57,6 +58,11 @@ def python_folders() -> list[str]:
     folders = [sys.prefix, sys.base_prefix, *(sysconfig.get_path(name) for name in names)]
     folders += [os.path.dirname(os.path.realpath(sys.executable))]
     return [folder for folder in dict.fromkeys(map(os.path.realpath, folders)) if not _is_system(folder)]
+
+
+def needed_paths() -> list[str]:
+    """All that a solver reads beyond the system's own files."""
+    return [*python_folders(), *map(str, KIT)]
 
 
 def _is_system(folder: str) -> bool:
@@ -90,7 +96,7 @@ def command_of_server(tier: str, arguments: list[str]) -> list[str]:
             wrap += ["--symlink", os.readlink(folder), folder]
         else:
             wrap += ["--ro-bind-try", folder, folder]
-    for path in (*SYSTEM_FILES, *python_folders(), *map(str, KIT)):
+    for path in (*SYSTEM_FILES, *needed_paths()):
         wrap += ["--ro-bind-try", path, path]
     return [*wrap, "--chdir", SCRATCH, "--", *python]
 
@@ -122,6 +128,7 @@ def enter_namespaces(tier: str) -> None:
         syscalls.unshare(others)
         return
     user, group = os.geteuid(), os.getegid()
+    syscalls.allow_tracing(True)  # or the maps below belong to root
     syscalls.unshare(others | syscalls.CLONE_NEWUSER)
     Path("/proc/self/setgroups").write_text("deny")
     Path("/proc/self/uid_map").write_text(f"{NOBODY} {user} 1")
@@ -130,7 +137,7 @@ def enter_namespaces(tier: str) -> None:
 
 def close_doors(tier: str, limits: Limits) -> None:
     """Step 2, in that child, before it has seen any student code. The working directory becomes the scratch folder."""
-    syscalls.die_with_parent(signal.SIGKILL)
+    os.setsid()  # a signal to one's own process group reaches all of it, whatever the namespace
     space = _address_space()
     if tier != "limits":
         _own_mounts(tier, limits.scratch_bytes)
@@ -144,27 +151,50 @@ def close_doors(tier: str, limits: Limits) -> None:
     _limit(tier, limits, space)
     if tier != "uid":  # giving up root has taken them already
         syscalls.drop_capabilities()
+    syscalls.die_with_parent(signal.SIGKILL)  # now: a change of user forgets it
     syscalls.no_new_privileges()
     if tier == "landlock" or (tier == "uid" and syscalls.landlock_version() >= 2):
         devices = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
-        readable = (*SYSTEM_FOLDERS, *SYSTEM_FILES, *python_folders(), *map(str, KIT), *devices)
+        readable = (*SYSTEM_FOLDERS, *SYSTEM_FILES, *needed_paths(), *devices)
         syscalls.landlock(readable, (SCRATCH, "/dev/shm", "/dev/null"))
     if tier != "limits":
-        syscalls.deny_system_calls()
+        syscalls.deny_system_calls(new_processes=limits.processes > 1)
 
 
 def _own_mounts(tier: str, scratch_bytes: int) -> None:
     syscalls.unshare(syscalls.CLONE_NEWNS)
     syscalls.mount("none", "/", "", syscalls.MS_REC | syscalls.MS_PRIVATE)
+    if tier != "bubblewrap":  # there all is read-only already
+        syscalls.read_only("/")
     flags = syscalls.MS_NOSUID | syscalls.MS_NODEV
+    kept = {path: os.open(path, os.O_PATH) for path in needed_paths() if path.startswith(f"{SCRATCH}/")}
     for folder in (SCRATCH, "/dev/shm"):
         syscalls.mount("tmpfs", folder, "tmpfs", flags, f"size={scratch_bytes},nr_inodes=20000,mode=1777")
+    for path, held in kept.items():
+        _bind_again(held, path)
+    syscalls.mount("/dev/null", "/dev/zero", "", syscalls.MS_BIND)  # a shared mapping of it is memory nobody counts
+    _cap_processes()
     # Other processes' command lines, the machine's devices: nobody here needs them.
-    covered = ["/proc", "/sys"]
-    if tier == "uid":
-        covered += [str(path) for path in HIDDEN]
-    for folder in filter(os.path.isdir, covered):
+    for folder in filter(os.path.isdir, ("/proc", "/sys", *map(str, HIDDEN))):
         syscalls.mount("tmpfs", folder, "tmpfs", flags | syscalls.MS_RDONLY, "size=4k,mode=555")
+
+
+def _cap_processes() -> None:
+    """Bound the process ids of this PID namespace, where the kernel can (6.14): no other limit holds for root."""
+    with contextlib.suppress(OSError):
+        syscalls.mount("proc", "/proc", "proc", syscalls.MS_NOSUID | syscalls.MS_NODEV)
+        Path("/proc/sys/kernel/pid_max").write_text("320")
+
+
+def _bind_again(held: int, path: str) -> None:
+    """Bring back at `path` what is open as `held`, from under a new mount."""
+    if os.path.isdir(f"/proc/self/fd/{held}"):
+        os.makedirs(path, exist_ok=True)
+    else:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        Path(path).touch()
+    syscalls.mount(f"/proc/self/fd/{held}", path, "", syscalls.MS_BIND | syscalls.MS_REC)
+    os.close(held)
 
 
 def _address_space() -> int:
@@ -183,7 +213,7 @@ def _limit(tier: str, limits: Limits, space: int) -> None:
         resource.RLIMIT_MEMLOCK: 0,
     }
     if tier != "limits":  # there it would count all of the user's processes
-        values[resource.RLIMIT_NPROC] = limits.processes
+        values[resource.RLIMIT_NPROC] = limits.processes + _THREADS
     for which, value in values.items():
         hard = resource.getrlimit(which)[1]
         value = value if hard == resource.RLIM_INFINITY else min(value, hard)

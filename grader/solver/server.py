@@ -71,7 +71,15 @@ class Server:
         wire, report = (socket.socket(fileno=fd) for fd in fds)
         limits = Limits(**json.loads(message))
         reader, writer = os.pipe()
-        keeper = os.fork()
+        try:
+            keeper = os.fork()
+        except OSError as error:  # the machine has no more processes to give
+            _tell(report, {"setup": f"a process could not be started: {error.strerror}"})
+            for each in (wire, report):
+                each.close()
+            for end in (reader, writer):
+                os.close(end)
+            return
         if keeper == 0:
             self.selector.close()
             self.control.close()
@@ -96,13 +104,14 @@ class Server:
         _kill_below(kept.keeper)
 
     def _watch(self, kept: _Child) -> None:
-        below = _descendants(kept.keeper)
-        memory = sum(max(0, _own_memory(pid) - self.base) for pid in below)
-        kept.peak = max(kept.peak, memory)
-        if memory > kept.limits.memory_bytes:
-            kept.killed = "memory"
-        elif len(below) > kept.limits.processes:
-            kept.killed = "processes"
+        below = _descendants(kept.keeper, kept.limits.processes + 1)
+        if len(below) > kept.limits.processes:
+            kept.killed = kept.killed or "processes"
+        elif not kept.killed:
+            memory = sum(max(0, _own_memory(pid) - self.base) for pid in below)
+            kept.peak = max(kept.peak, memory)
+            if memory > kept.limits.memory_bytes:
+                kept.killed = "memory"
         if kept.killed or kept.abandoned:  # again and again: it may have been forking just then
             _kill_below(kept.keeper)
 
@@ -122,10 +131,15 @@ class Server:
             report |= {"cpu_seconds": round(cpu, 3), "memory_mb": round(kept.peak / 2**20, 1)}
         else:
             report = {"setup": data.decode(errors="replace") or "the keeper of the process was killed"}
-        with contextlib.suppress(OSError):
-            kept.report.setblocking(False)
-            kept.report.send(json.dumps(report).encode())
+        _tell(kept.report, report)
         kept.report.close()
+
+
+def _tell(judge: socket.socket, report: dict) -> None:
+    """Send the report, if the judge is still there to read it."""
+    with contextlib.suppress(OSError):
+        judge.setblocking(False)
+        judge.send(json.dumps(report).encode())
 
 
 def _keep(tier: str, limits: Limits, wire: socket.socket, ended: int) -> None:
@@ -159,12 +173,12 @@ def _be_the_child(tier: str, limits: Limits, wire: socket.socket) -> None:
         os._exit(code)
 
 
-def _descendants(pid: int) -> list[int]:
-    """All processes below `pid`."""
+def _descendants(pid: int, enough: int = 1000) -> list[int]:
+    """All processes below `pid`, the nearest first; not many more than `enough` of them, for they may be multiplying."""
     found: list[int] = []
     waiting = [pid]
-    while waiting:
-        parent = waiting.pop()
+    while waiting and len(found) < enough:
+        parent = waiting.pop(0)
         with contextlib.suppress(OSError):
             for task in os.listdir(f"/proc/{parent}/task"):
                 children = Path(f"/proc/{parent}/task/{task}/children").read_text().split()
@@ -185,12 +199,10 @@ def _kill_below(pid: int) -> int:
 def _own_memory(pid: int) -> int:
     """Bytes of memory that no file on disk stands behind."""
     total = 0
-    try:
+    with contextlib.suppress(OSError, ValueError):
         for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-            if line.startswith(("RssAnon:", "RssShmem:")):
+            if line.startswith(("RssAnon:", "RssShmem:", "VmSwap:")):
                 total += int(line.split()[1]) << 10
-    except (OSError, ValueError):
-        return 0
     return total
 
 

@@ -21,7 +21,9 @@ CLONE_NEWPID = 0x20000000
 CLONE_NEWNET = 0x40000000
 
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 1, 2, 4, 8
-MS_REC, MS_PRIVATE = 0x4000, 0x40000
+MS_BIND, MS_REC, MS_PRIVATE = 0x1000, 0x4000, 0x40000
+_MOUNT_SETATTR, _AT_FDCWD, _AT_RECURSIVE = 442, -100, 0x8000
+_MOUNT_ATTR_RDONLY, _MOUNT_ATTR_NOSUID = 1, 2
 
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS, _PR_SET_CHILD_SUBREAPER = 1, 4, 22, 38, 36
 _PR_CAPBSET_DROP = 24
@@ -41,6 +43,15 @@ def unshare(flags: int) -> None:
 def mount(source: str, target: str, kind: str, flags: int, options: str = "") -> None:
     result = _libc.mount(source.encode(), target.encode(), kind.encode(), ctypes.c_ulong(flags), options.encode())
     _checked(result, f"mount on {target}")
+
+
+def read_only(path: str) -> None:
+    """Nothing at and below `path` can be changed through this mount namespace: not even modes and times of files."""
+    attributes = struct.pack("QQQQ", _MOUNT_ATTR_RDONLY | _MOUNT_ATTR_NOSUID, 0, 0, 0)
+    result = _libc.syscall(
+        _MOUNT_SETATTR, _AT_FDCWD, path.encode(), _AT_RECURSIVE, attributes, ctypes.c_size_t(len(attributes))
+    )
+    _checked(result, f"read-only mount of {path}")
 
 
 def no_new_privileges() -> None:
@@ -122,6 +133,9 @@ _DENIED = {
     "x86_64": {
         "memfd_create": 319,  # memory that no limit counts
         "shmget": 29,
+        "msgget": 68,
+        "vmsplice": 278,
+        "setsid": 112,  # a scheduler may share out its time by session
         "ptrace": 101,
         "process_vm_readv": 310,
         "process_vm_writev": 311,
@@ -148,6 +162,9 @@ _DENIED = {
     "aarch64": {
         "memfd_create": 279,
         "shmget": 194,
+        "msgget": 186,
+        "vmsplice": 75,
+        "setsid": 157,  # a scheduler may share out its time by session
         "ptrace": 117,
         "process_vm_readv": 270,
         "process_vm_writev": 271,
@@ -172,20 +189,30 @@ _DENIED = {
         "request_key": 218,
     },
 }
-_CLONE = {"x86_64": 56, "aarch64": 220}
+_CALLS = {  # refused for some of their arguments
+    "x86_64": {"clone": 56, "mmap": 9, "socket": 41, "socketpair": 53},
+    "aarch64": {"clone": 220, "mmap": 222, "socket": 198, "socketpair": 199},
+}
+_FORKS = {"x86_64": (57, 58), "aarch64": ()}  # fork and vfork
 _CLONE3 = 435
+_THREAD = 0x00010000
 _ANY_NAMESPACE = 0x7E020000
+_SHARED, _ANONYMOUS = 0x01, 0x20
+_FAMILIES = (2, 10, 16)  # IPv4, IPv6 and netlink: each network namespace has its own of these
+_DATAGRAM = 0x2  # in a socket's type; stream and seqpacket don't have this bit
 _ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 
 
-def deny_system_calls() -> None:
-    """From now on the calls above and new namespaces fail with EPERM; calls of another architecture end the process."""
+def deny_system_calls(*, new_processes: bool) -> None:
+    """From now on the calls above and new namespaces fail with EPERM; calls of another architecture end the process.
+
+    Without `new_processes` so does all that starts a process; threads may be started.
+    """
     machine = platform.machine()
     if machine not in _DENIED:
         raise OSError(errno.ENOSYS, f"the system calls of {machine} are not known here")
     load, equal, any_bit, give = 0x20, 0x15, 0x45, 0x06  # BPF_LD|W|ABS, BPF_JMP|JEQ|K, BPF_JMP|JSET|K, BPF_RET|K
     allow, refuse, unknown, kill = 0x7FFF0000, 0x50000 | errno.EPERM, 0x50000 | errno.ENOSYS, 0x80000000
-    calls = _DENIED[machine]
     program = [
         (load, 0, 0, 4),  # the architecture
         (equal, 1, 0, _ARCHITECTURES[machine]),
@@ -196,15 +223,21 @@ def deny_system_calls() -> None:
         (equal, 0, 1, _CLONE3),  # its flags can't be seen from here; the C library falls back to clone
         (give, 0, 0, unknown),
     ]
-    for number in calls.values():
+    denied = [*_DENIED[machine].values(), *([] if new_processes else _FORKS[machine])]
+    threads_only = [(any_bit, 1, 0, _ANY_NAMESPACE), (any_bit, 1, 0, _THREAD)]
+    for number in denied:
         program += [(equal, 0, 1, number), (give, 0, 0, refuse)]
-    program += [
-        (equal, 0, 3, _CLONE[machine]),
-        (load, 0, 0, 16),  # its flags
-        (any_bit, 0, 1, _ANY_NAMESPACE),
-        (give, 0, 0, refuse),
-        (give, 0, 0, allow),
-    ]
+    # For each call the number of an argument, and jumps that end behind the refusal where it is harmless.
+    judged = {
+        "clone": (0, [(any_bit, 0, 1, _ANY_NAMESPACE)] if new_processes else threads_only),
+        "mmap": (3, [(any_bit, 0, 2, _SHARED), (any_bit, 0, 1, _ANONYMOUS)]),  # stays allocated when nobody maps it
+        "socket": (0, [(equal, len(_FAMILIES) - i, 0, family) for i, family in enumerate(_FAMILIES)]),
+        "socketpair": (1, [(any_bit, 0, 1, _DATAGRAM)]),  # one that can be connected anew, to a socket in a folder
+    }
+    for name, (argument, jumps) in judged.items():
+        block = [(load, 0, 0, 16 + 8 * argument), *jumps, (give, 0, 0, refuse), (give, 0, 0, allow)]
+        program += [(equal, 0, len(block), _CALLS[machine][name]), *block]
+    program += [(give, 0, 0, allow)]
     code = b"".join(struct.pack("HBBI", *instruction) for instruction in program)
     buffer = ctypes.create_string_buffer(code, len(code))
     filter_ = struct.pack("HxxxxxxP", len(program), ctypes.addressof(buffer))

@@ -30,6 +30,7 @@ from tiny_gpt import CausalSelfAttention, TinyGPT
 HEADER_BYTES = 2 << 20
 TENSOR_BYTES = 64 << 20
 TENSORS = 5_000
+TENSOR_HEADER_BYTES = 200 * TENSORS  # where safetensors describes them
 NODES = 200_000
 DEPTH = 24
 DIGITS = 1_000  # hexadecimal, of one integer
@@ -100,6 +101,8 @@ def dumps(value: Any) -> bytes:
 
 def loads(header: bytes, tensors: bytes, modules: bool = False) -> Any:
     """The value of a frame's two parts."""
+    if int.from_bytes(tensors[:8], "little") > TENSOR_HEADER_BYTES:
+        raise WireError("too many tensors")
     try:
         found = safetensors.torch.load(tensors) if tensors else {}
         if len(found) > TENSORS or any(tensor.dtype not in DTYPES for tensor in found.values()):

@@ -5,12 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from exercises.checks import Check, CheckFailed
-from grader.student import Student, StudentRaised
+from grader.student import ReplyUnusable, Student, StudentRaised
+
+WATCHED = {"mlp", "attn", "model", "shards", "x", "b2", "idx", "the module's parameters", "grad"}
+
+
+def changes_of(reply: dict) -> list[str]:
+    """What a reply says was changed: only what a request can have watched, for the names are shown."""
+    if not WATCHED.issuperset(reply["changed"]):
+        raise ReplyUnusable()
+    return list(reply["changed"])
 
 
 def untouched(check: Check, student: Student, reply: dict) -> None:
     """The call changed neither its arguments nor torch's global state."""
-    for name in reply["changed"]:
+    for name in changes_of(reply):
         check.fail(name, name, f"{name} was changed; work on a copy", f"{name} 被改动了；请在副本上操作")
     state_kept(check, student)
 
@@ -24,11 +33,13 @@ def state_kept(check: Check, student: Student) -> None:
 def drawn_anew(check: Check, student: Student, name: str, *arguments) -> None:
     """The module's weights come from torch's random state: another seed, other weights; the same seed, the same."""
     one, other, again = student.ask("module_initial", name, arguments, [1, 2, 1])
-    for parameter in (p for p in one if p.endswith("weight")):
+    weights = [parameter for parameter in one if parameter.endswith("weight")]
+    check.that(bool(weights), "there is no weight", "没有任何权重")
+    for weight in weights:
         check.that(
-            not one[parameter].equal(other[parameter]) and one[parameter].equal(again[parameter]),
-            f"the initial {parameter} doesn't follow torch's random state",
-            f"{parameter} 的初始值没有随 torch 的随机数状态变化",
+            not one[weight].equal(other[weight]) and one[weight].equal(again[weight]),
+            "an initial weight doesn't follow torch's random state",
+            "权重的初始值没有随 torch 的随机数状态变化",
         )
 
 

@@ -80,7 +80,7 @@ def test_outputs(student, draw, d, heads, bias, rope):
     reply = student.ask("module_calls", "MultiQueryAttention", (d, heads, bias, rope), state, inputs)
 
     def compare(rotation):
-        for number, (x, out) in enumerate(zip(inputs, reply["outs"]), 1):
+        for number, (x, out) in enumerate(zip(inputs, reply["outs"], strict=True), 1):
             expected = reference.multi_query_attention(state, x, heads, rotation)
             check.value(out, expected, f"the output of call {number}", f"第 {number} 次调用的输出")
 

@@ -61,7 +61,7 @@ def test_outputs(student, draw, bias, deep, training):
     check = Check(f"ParallelBlock({D}, attn, mlp, bias={bias})(x)", safe=True, training=training)
     arguments = (D, *branches(bias, deep), bias)
     reply = student.ask("module_calls", "ParallelBlock", arguments, state, inputs, None, "plain", training)
-    for number, (x, out) in enumerate(zip(inputs, reply["outs"]), 1):
+    for number, (x, out) in enumerate(zip(inputs, reply["outs"], strict=True), 1):
         check.value(out, output(state, x, bias, deep), f"the output of call {number}", f"第 {number} 次调用的输出")
     untouched(check, student, reply)
 

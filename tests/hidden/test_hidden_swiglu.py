@@ -49,7 +49,7 @@ def test_outputs(student, draw, bias, training):
     inputs = [draw.uniform(2, 5, 6), 3 * draw.uniform(2, 5, 6), draw.uniform(4, 6)]
     check = Check(f"SwiGLU(6, 10, bias={bias})(x)", safe=True, training=training)
     state, reply = called(student, draw, bias, *inputs, training=training)
-    for number, (x, out) in enumerate(zip(inputs, reply["outs"]), 1):
+    for number, (x, out) in enumerate(zip(inputs, reply["outs"], strict=True), 1):
         check.value(out, reference.swiglu(state, x), f"the output of call {number}", f"第 {number} 次调用的输出")
     untouched(check, student, reply)
 

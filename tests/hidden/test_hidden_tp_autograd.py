@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from comparing import state_kept
+from comparing import changes_of, state_kept
 from draws import Draw
 from exercises.checks import Check, gradients_of
 from grader.student import StudentRaised
@@ -102,7 +102,7 @@ def compare(check, name, result, rank, out, grad, tolerance=None):
         en, zh = f"the number of {name}'s all-reduces in {phase}", f"{name} 在{WORDS[phase]}中 all-reduce 的次数"
         check.number(result[phase], count, en, zh)
     check.number(result["others"], 0, f"the number of {name}'s other collectives", f"{name} 的其他集合通信次数")
-    for what in result["changed"]:
+    for what in changes_of(result):
         check.fail(what, what, f"{name} changed {what} in place", f"{name} 就地修改了 {what}")
 
 
@@ -110,11 +110,13 @@ def compare(check, name, result, rank, out, grad, tolerance=None):
 @pytest.mark.parametrize("name", ["f", "g"])
 @pytest.mark.parametrize("t", [2, 4])
 def test_rank_valued_inputs_and_gradients(student, seed, name, t):
-    results, inputs, upstream = ranks(student, seed, t).of("plain", name)
+    batch = ranks(student, seed, t)
+    results, inputs, upstream = batch.of("plain", name)
+    names, *_ = batch.programs["plain", name][1]
     check = Check(f"{name}(x, group)", safe=True, x=inputs[0], t=t)
     state_kept(check, student)
     for rank, truth in enumerate(expected_of(name, inputs, upstream)):
-        for which, result in zip((name, f"{name}.apply"), results[rank]):
+        for which, result in zip(names, results[rank], strict=True):
             compare(check, which, result, rank, *truth)
 
 
@@ -157,7 +159,9 @@ def test_two_calls_before_anything_is_read(student, seed, name):
     for rank, (out, grad) in enumerate(expected_of(name, inputs, upstream)):
         expected = {"outs": (out, 2 * inputs[rank]), "grads": (grad, upstream[rank])}
         for key, en, zh in (("outs", "output", "输出"), ("grads", "gradient", "梯度")):
-            for place, zh_place, actual, truth in zip(("first", "second"), "一二", results[rank][key], expected[key]):
+            for place, zh_place, actual, truth in zip(
+                ("first", "second"), "一二", results[rank][key], expected[key], strict=True
+            ):
                 check.value(actual, truth, f"the {place} {en} on rank {rank}", f"rank {rank} 上的第{zh_place}个{zh}")
 
 
@@ -167,7 +171,9 @@ def test_blocks_train_as_on_one_device(student, seed, t):
     batch = ranks(student, seed, t)
     block = batch.block
     check = Check("x + g(MLP(f(norm(x)))), two blocks", safe=True, x=block.x, t=t)
-    for rank, result in enumerate(batch.of("block")[0]):
+    results, *_ = batch.of("block")
+    for rank in range(t):
+        result = results[rank]
         check.value(result["out"], block.out, f"the output on rank {rank}", f"rank {rank} 上的输出")
         expected = {
             n: g.tensor_split(t, dim=block.axes[n])[rank] if n in block.axes else g for n, g in block.grads.items()
