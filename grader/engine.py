@@ -86,11 +86,13 @@ class Engine:
         self._log.close()
 
     def grade(self, path: str | Path, exercises: Sequence[str] | None = None) -> SubmissionResult:
-        """The result of one submission; `exercises` are ids, all of the manifest's where it is None."""
-        chosen = [e for e in load_manifest() if exercises is None or e.id in exercises]
-        maximum = float(sum(exercise.points for exercise in chosen))
+        """The result of one submission; `exercises` are ids.
+
+        Where it is None, a notebook is graded on its lecture's exercises and everything else on all of the manifest's.
+        """
+        chosen = _asked(Path(path), exercises)
         seed = secrets.randbelow(2**32) if self._seed is None else self._seed
-        base = SubmissionResult(submission=str(path), status="graded", points=0.0, max=maximum)
+        base = SubmissionResult(submission=str(path), status="graded", points=0.0, max=_maximum(chosen))
         try:
             submission = take(Path(path))
         except Refused as refusal:
@@ -102,7 +104,10 @@ class Engine:
         except OSError as error:
             reason = f"the submission could not be read: {error.strerror}"
             return base.but(status="error", reason=reason, points=None)
-        base = base.but(tier=self.tier, seed=seed, files=submission.digests(), notes=submission.notes)
+        chosen = _asked(Path(path), exercises, submission)
+        base = base.but(
+            max=_maximum(chosen), tier=self.tier, seed=seed, files=submission.digests(), notes=submission.notes
+        )
         try:
             results = self._judge(submission, chosen, seed)
         except (judge.EngineTrouble, OSError) as trouble:
@@ -220,6 +225,22 @@ class Engine:
             self._server.kill()
             self._server.wait()
             self._server = None
+
+
+def _asked(path: Path, exercises: Sequence[str] | None, submission: Submission | None = None) -> list[Exercise]:
+    """The exercises to grade. A notebook's lecture is that of the files in it or, while nothing is read, of its name."""
+    everything = load_manifest()
+    if exercises is not None:
+        return [exercise for exercise in everything if exercise.id in exercises]
+    if path.suffix.lower() != ".ipynb":
+        return list(everything)
+    files = submission.sources if submission else {}
+    found = [e for e in everything if (e.file in files if submission else e.lecture in path.name)]
+    return found or list(everything)
+
+
+def _maximum(exercises: Sequence[Exercise]) -> float:
+    return float(sum(exercise.points for exercise in exercises))
 
 
 def _judge_here(sender, control: socket.socket, submission: Submission, chosen, seed: int, language: str) -> None:

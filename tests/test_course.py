@@ -180,6 +180,7 @@ class Course:
             app.reset()
             NbGraderApp.clear_instance()
             traitlets.log._logger = None
+            os.environ.pop("NBGRADER_EXECUTION", None)  # nbgrader leaves it behind after an error
             os.chdir(here)
             sys.path[:] = path
 
@@ -283,8 +284,6 @@ sqlite3.connect({str(course.folder / "gradebook.db")!r}).execute("update grade s
     out = tmp_path / "results.json"
     seed = str(course.config.GradeByEngine.seed)
     command = [sys.executable, "-m", "grader", "grade", *paths, "--seed", seed, "--json", str(out)]
-    for exercise in load_manifest():
-        command += ["--exercise", exercise.id] if exercise.lecture == L9 else []
     subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL, check=False)
     points = {student: course.points(student) for student in handed_in}
     for student in handed_in:
