@@ -10,6 +10,7 @@ import codecs
 import hashlib
 import io
 import json
+import lzma
 import multiprocessing
 import os
 import re
@@ -466,6 +467,6 @@ def _tar_entries(data: bytes) -> list[_Entry]:
                 elif not member.isdir():
                     text = "is a link or a device in the archive; put the file itself in it"
                     entries.append(_refused(path, "link", text))
-    except (tarfile.TarError, zlib.error, EOFError, OSError, ValueError) as error:
+    except (tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, OSError, ValueError) as error:
         raise Refused("damaged", "the archive is damaged or was not uploaded whole; make it again") from error
     return entries

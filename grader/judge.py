@@ -36,7 +36,7 @@ MEMORY_BYTES = 1 << 30
 _RANKS = 16  # processes, where an exercise needs any
 _ENOUGH = 3  # a child that has died, or met a limit, this many times is not replaced any more
 _START_SECONDS = 60  # for a child to be confined and to parse its files, on a machine however busy
-_EXIT_SECONDS = 5
+_ENDING_SECONDS = 1  # for a process that has closed its wire to end by itself
 _REPORT_SECONDS = 60  # for the server to tell how a child ended, on a machine however busy
 
 
@@ -201,7 +201,7 @@ class SolverStudent(Student):
         self._wire = None
         if status is None:
             assert self._report is not None
-            select.select([self._report], [], [], _EXIT_SECONDS)  # it has closed its wire: it may be ending by itself
+            select.select([self._report], [], [], _ENDING_SECONDS)  # it has closed its wire: it may be ending by itself
         report = self._ending()
         if "setup" in report:
             raise EngineTrouble(report["setup"])

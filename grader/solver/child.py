@@ -18,7 +18,7 @@ import torch
 from grader.solver import rank_requests, wire
 from grader.student import Cell, InProcessStudent, StudentRaised
 
-_OUTPUT = "/tmp/output"
+_OUTPUT = "output"  # in the scratch folder
 
 
 def warm_up() -> None:
@@ -62,6 +62,8 @@ def serve(connection: socket.socket) -> int:
                 "sentence": raised.sentence,
                 "hit": _limit_hit(raised.__cause__),
             }
+        except BaseException:  # KeyboardInterrupt and its like: they end a process
+            return 1
         reply["changes"] = student.state_changes()
         try:
             wire.send(connection, reply)

@@ -164,8 +164,7 @@ def close_doors(tier: str, limits: Limits) -> None:
 def _own_mounts(tier: str, scratch_bytes: int) -> None:
     syscalls.unshare(syscalls.CLONE_NEWNS)
     syscalls.mount("none", "/", "", syscalls.MS_REC | syscalls.MS_PRIVATE)
-    if tier != "bubblewrap":  # there all is read-only already
-        syscalls.read_only("/")
+    syscalls.read_only("/")
     flags = syscalls.MS_NOSUID | syscalls.MS_NODEV
     kept = {path: os.open(path, os.O_PATH) for path in needed_paths() if path.startswith(f"{SCRATCH}/")}
     for folder in (SCRATCH, "/dev/shm"):

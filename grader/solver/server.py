@@ -18,7 +18,9 @@ import selectors
 import signal
 import socket
 import struct
+import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -147,6 +149,9 @@ def _keep(tier: str, limits: Limits, wire: socket.socket, ended: int) -> None:
     try:
         syscalls.adopt_orphans()
         enter_namespaces(tier)
+        if tier == "limits":  # elsewhere the child brings its own /tmp
+            os.environ["TMPDIR"] = tempfile.mkdtemp(prefix="solver-")
+            os.chdir(os.environ["TMPDIR"])
         pid = os.fork()
         if pid == 0:
             os.close(ended)
@@ -156,10 +161,18 @@ def _keep(tier: str, limits: Limits, wire: socket.socket, ended: int) -> None:
         while _kill_below(os.getpid()):  # what it left behind, where it had no namespace that ended with it
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(-1, 0)
+        if tier == "limits":
+            _remove(os.environ["TMPDIR"])
         os.write(ended, _ENDED.pack(status, usage.ru_utime + usage.ru_stime))
     except BaseException as error:
         os.write(ended, f"{type(error).__name__}: {error}".encode()[:4000])
     os._exit(0)
+
+
+def _remove(folder: str) -> None:
+    """Remove a folder, however deep and whatever its modes; neither of the two commands follows a link."""
+    subprocess.run(["chmod", "-R", "u+rwX", folder], stderr=subprocess.DEVNULL)
+    subprocess.run(["rm", "-rf", folder], stderr=subprocess.DEVNULL)
 
 
 def _be_the_child(tier: str, limits: Limits, wire: socket.socket) -> None:
