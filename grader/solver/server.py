@@ -40,6 +40,7 @@ class _Child:
     report: socket.socket
     ended: int  # where the keeper writes how the child ended
     limits: Limits
+    scratch: str  # a folder to remove
     peak: int = 0
     killed: str = ""
     abandoned: bool = False
@@ -73,6 +74,7 @@ class Server:
         wire, report = (socket.socket(fileno=fd) for fd in fds)
         limits = Limits(**json.loads(message))
         reader, writer = os.pipe()
+        scratch = tempfile.mkdtemp(prefix="solver-") if self.tier == "limits" else ""  # else a child has its own /tmp
         try:
             keeper = os.fork()
         except OSError as error:  # the machine has no more processes to give
@@ -91,10 +93,10 @@ class Server:
                 other.report.close()
                 os.close(other.ended)
                 os.close(other.keeper_fd)
-            _keep(self.tier, limits, wire, writer)
+            _keep(self.tier, limits, scratch, wire, writer)
         wire.close()
         os.close(writer)
-        kept = _Child(keeper, os.pidfd_open(keeper), report, reader, limits)
+        kept = _Child(keeper, os.pidfd_open(keeper), report, reader, limits, scratch)
         self.children[keeper] = kept
         self.selector.register(kept.keeper_fd, selectors.EVENT_READ, lambda: self._bury(kept))
         self.selector.register(report, selectors.EVENT_READ, lambda: self._abandon(kept))
@@ -133,6 +135,8 @@ class Server:
             report |= {"cpu_seconds": round(cpu, 3), "memory_mb": round(kept.peak / 2**20, 1)}
         else:
             report = {"setup": data.decode(errors="replace") or "the keeper of the process was killed"}
+        if kept.scratch:
+            _remove(kept.scratch)
         _tell(kept.report, report)
         kept.report.close()
 
@@ -144,14 +148,14 @@ def _tell(judge: socket.socket, report: dict) -> None:
         judge.send(json.dumps(report).encode())
 
 
-def _keep(tier: str, limits: Limits, wire: socket.socket, ended: int) -> None:
+def _keep(tier: str, limits: Limits, scratch: str, wire: socket.socket, ended: int) -> None:
     """The keeper: starts the child in namespaces of its own, waits for it, clears up behind it. Never returns."""
     try:
         syscalls.adopt_orphans()
         enter_namespaces(tier)
-        if tier == "limits":  # elsewhere the child brings its own /tmp
-            os.environ["TMPDIR"] = tempfile.mkdtemp(prefix="solver-")
-            os.chdir(os.environ["TMPDIR"])
+        if scratch:
+            os.environ["TMPDIR"] = scratch
+            os.chdir(scratch)
         pid = os.fork()
         if pid == 0:
             os.close(ended)
@@ -161,8 +165,6 @@ def _keep(tier: str, limits: Limits, wire: socket.socket, ended: int) -> None:
         while _kill_below(os.getpid()):  # what it left behind, where it had no namespace that ended with it
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(-1, 0)
-        if tier == "limits":
-            _remove(os.environ["TMPDIR"])
         os.write(ended, _ENDED.pack(status, usage.ru_utime + usage.ru_stime))
     except BaseException as error:
         os.write(ended, f"{type(error).__name__}: {error}".encode()[:4000])
