@@ -6,6 +6,7 @@ import importlib.util
 import os
 import re
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -58,6 +59,8 @@ class Board:
         self.progress = {exercise.id: Progress(exercise) for exercise in load_manifest()}
         self.stopped: set[str] = set()  # exercises in which a test took too long
         self.files = {file: _file_of(Path(file).stem) for file in student_files()}
+        # Where in the student's own code an error arose; a notebook puts its own in the place of this one.
+        self.place_of: Callable[[BaseException], str | None] = self._place_in_files
 
     # What runs
 
@@ -142,11 +145,14 @@ class Board:
             line = f"{error.filename}:{error.lineno}: " if isinstance(error, SyntaxError) else ""
             text = f"{type(error).__name__}: {line}{getattr(error, 'msg', error)}"
             return words["missing_name"].format(file=_short(self.files[exercise.file]), text=text), []
+        text = str(error).strip().partition("\n")[0]
+        place = self.place_of(error) or exercise.public
+        return words["raised"].format(kind=type(error).__name__, place=place, text=text), []
+
+    def _place_in_files(self, error: BaseException) -> str | None:
         own = {str(file) for file in self.files.values()}
         place = where_in(error, own.__contains__)
-        shown = f"{_short(Path(place[0]))}:{place[1]}" if place else exercise.public
-        text = str(error).strip().partition("\n")[0]
-        return words["raised"].format(kind=type(error).__name__, place=shown, text=text), []
+        return f"{_short(Path(place[0]))}:{place[1]}" if place else None
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_report_teststatus(self, report: pytest.TestReport):

@@ -28,6 +28,11 @@ WORDS = {
         "train": "ablation: the short training was not run; add --train (about 10 s)",
         "ended": "The run ended in {id}. Not reached: {others}.",
         "nothing": "nothing",
+        "undefined": "not defined here yet: {names}. Run the cells that define it, then this one again",
+        "notebook_more": 'more: check("{id}", hint={n})',
+        "public_only": "Marked with the public tests only: this run did not use the course's grading configuration.",
+        "check": "check",
+        "result": "what was found",
     },
     "zh": {
         "testing": "测试 {file}",
@@ -54,5 +59,10 @@ WORDS = {
         "train": "ablation：没有运行短训练；加上 --train（约 10 秒）",
         "ended": "运行在 {id} 中止。未检查：{others}。",
         "nothing": "无",
+        "undefined": "这里还没有定义：{names}。请先运行定义它的单元格，再运行本单元格",
+        "notebook_more": '更多提示：check("{id}", hint={n})',
+        "public_only": "仅按公开测试评分：本次运行没有使用课程的评分配置。",
+        "check": "检查",
+        "result": "发现",
     },
 }

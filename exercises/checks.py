@@ -314,7 +314,7 @@ def same(one, other) -> bool:
 def global_state() -> dict[tuple[str, str], object]:
     return {
         ("torch's default dtype", "torch 的默认 dtype"): torch.get_default_dtype(),
-        ("torch's random state", "torch 的随机数状态"): tuple(torch.get_rng_state().tolist()),
+        ("torch's random state", "torch 的随机数状态"): torch.get_rng_state().numpy().tobytes(),
         ("grad mode", "梯度模式"): torch.is_grad_enabled(),
         ("the number of threads", "线程数"): torch.get_num_threads(),
     }

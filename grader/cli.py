@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from exercises.language import LANGUAGES
 from exercises.manifest import load_manifest
 from grader.authoring import AuthoringError, write_stubs
+from grader.course import commands as course_commands
 from grader.engine import Engine, NoTier
 from grader.fingerprints import write_fingerprints
 from grader.matrix import write_matrix
@@ -96,11 +97,12 @@ def main() -> None:
     made[grade].add_argument("--trust", action="store_true", help="grade even where code can't be confined")
     made[sample].add_argument("folder", type=Path, metavar="FOLDER")
     made[matrix].add_argument("--train", action="store_true", help="also train the ablation's models with each")
+    course_commands.register(commands)
     options = parser.parse_args()
     try:
         sys.exit(options.function(options))
     except (AuthoringError, ReproductionError) as error:
         sys.exit(str(error))
-    except (Misuse, NoTier) as error:
+    except (Misuse, NoTier, course_commands.CourseError) as error:
         print(f"python -m grader: {error}", file=sys.stderr)
         sys.exit(2)

@@ -6,6 +6,7 @@ Use it as a context manager: `with Engine() as engine: result = engine.grade(pat
 from __future__ import annotations
 
 import contextlib
+import importlib
 import multiprocessing
 import os
 import secrets
@@ -16,6 +17,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,7 @@ from grader import judge
 from grader.authoring import SOLUTIONS
 from grader.intake import Refused, Submission, take
 from grader.results import ExerciseResult, SubmissionResult
+from grader.solver import rank_requests
 from grader.solver.confinement import TIERS, bubblewrap, command_of_server, environment_of_server
 from grader.solver.syscalls import landlock_version
 from grader.trial import BARE
@@ -72,7 +75,6 @@ class Engine:
         except BaseException:
             self.close()
             raise
-        _load_hidden_tests()
         return self
 
     def __exit__(self, *_) -> None:
@@ -84,11 +86,13 @@ class Engine:
         self._log.close()
 
     def grade(self, path: str | Path, exercises: Sequence[str] | None = None) -> SubmissionResult:
-        """The result of one submission; `exercises` are ids, all of the manifest's where it is None."""
-        chosen = [e for e in load_manifest() if exercises is None or e.id in exercises]
-        maximum = float(sum(exercise.points for exercise in chosen))
+        """The result of one submission; `exercises` are ids.
+
+        Where it is None, a notebook is graded on its lecture's exercises and everything else on all of the manifest's.
+        """
+        chosen = _asked(Path(path), exercises)
         seed = secrets.randbelow(2**32) if self._seed is None else self._seed
-        base = SubmissionResult(submission=str(path), status="graded", points=0.0, max=maximum)
+        base = SubmissionResult(submission=str(path), status="graded", points=0.0, max=_maximum(chosen))
         try:
             submission = take(Path(path))
         except Refused as refusal:
@@ -100,7 +104,10 @@ class Engine:
         except OSError as error:
             reason = f"the submission could not be read: {error.strerror}"
             return base.but(status="error", reason=reason, points=None)
-        base = base.but(tier=self.tier, seed=seed, files=submission.digests(), notes=submission.notes)
+        chosen = _asked(Path(path), exercises, submission)
+        base = base.but(
+            max=_maximum(chosen), tier=self.tier, seed=seed, files=submission.digests(), notes=submission.notes
+        )
         try:
             results = self._judge(submission, chosen, seed)
         except (judge.EngineTrouble, OSError) as trouble:
@@ -195,6 +202,7 @@ class Engine:
                 cwd="/",
                 start_new_session=True,
             )
+        _load_hidden_tests()  # meanwhile: the server takes seconds to load torch
         ready, _, _ = select.select([ours], [], [], _SERVER_SECONDS)
         if not ready or ours.recv(16) != b"ready":
             self._log.seek(0)
@@ -219,6 +227,22 @@ class Engine:
             self._server = None
 
 
+def _asked(path: Path, exercises: Sequence[str] | None, submission: Submission | None = None) -> list[Exercise]:
+    """The exercises to grade. A notebook's lecture is that of the files in it or, while nothing is read, of its name."""
+    everything = load_manifest()
+    if exercises is not None:
+        return [exercise for exercise in everything if exercise.id in exercises]
+    if path.suffix.lower() != ".ipynb":
+        return list(everything)
+    files = submission.sources if submission else {}
+    found = [e for e in everything if (e.file in files if submission else e.lecture in path.name)]
+    return found or list(everything)
+
+
+def _maximum(exercises: Sequence[Exercise]) -> float:
+    return float(sum(exercise.points for exercise in exercises))
+
+
 def _judge_here(sender, control: socket.socket, submission: Submission, chosen, seed: int, language: str) -> None:
     try:
         outcome: object = judge.judge(control, submission, chosen, seed, language)
@@ -229,8 +253,10 @@ def _judge_here(sender, control: socket.socket, submission: Submission, chosen, 
     sender.send(outcome)
 
 
+@cache
 def _load_hidden_tests() -> None:
     """Once here, so that each judge, which is forked from here, finds them loaded."""
+    importlib.import_module(rank_requests.COUNTING)
     with open(os.devnull, "w") as nothing, contextlib.redirect_stdout(nothing), contextlib.redirect_stderr(nothing):
         arguments = [str(judge.HIDDEN), "--submission", str(judge.HIDDEN), "--collect-only", *BARE]
         code = pytest.main(arguments)

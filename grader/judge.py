@@ -37,7 +37,7 @@ _RANKS = 16  # processes, where an exercise needs any
 _ENOUGH = 3  # a child that has died, or met a limit, this many times is not replaced any more
 _START_SECONDS = 60  # for a child to be confined and to parse its files, on a machine however busy
 _ENDING_SECONDS = 1  # for a process that has closed its wire to end by itself
-_REPORT_SECONDS = 10  # for the server to tell how a child ended
+_REPORT_SECONDS = 60  # for the server to tell how a child ended, on a machine however busy
 
 
 class EngineTrouble(Exception):

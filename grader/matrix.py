@@ -13,7 +13,7 @@ from exercises.paths import ROOT
 from grader.authoring import SOLUTIONS
 from grader.marking import WORDS
 from grader.misconceptions import FOLDER, Misconception, load_misconceptions, write_submission
-from grader.trial import Outcome, run_many
+from grader.trial import Outcome, run_many, run_pytest
 
 HIDDEN = ROOT / "tests" / "hidden"
 
@@ -53,8 +53,13 @@ def run_matrix(
     workers: int = 2,
     done: Callable[[], None] = lambda: None,
 ) -> list[Row]:
-    """A row for each misconception (default: all). Without `train` only the ablation's own are trained."""
+    """A row for each misconception (default: all). Without `train` only the ablation's own are trained.
+
+    With `train` those are left out that no training can show, because their file has no part in the ablation.
+    """
     chosen = list(load_misconceptions() if misconceptions is None else misconceptions)
+    if train:
+        chosen = [m for m in chosen if any(exercise.id == "ablation" for exercise in affected_by(m.file))]
     with tempfile.TemporaryDirectory() as scratch:
         jobs = []
         for number, misconception in enumerate(chosen):
@@ -71,11 +76,13 @@ def run_matrix(
 
 
 def write_matrix(train: bool, done: Callable[[], None]) -> str:
-    """Run the matrix and write it to tests/misconceptions/MATRIX.md; the text."""
-    with_solutions = run_many([[str(HIDDEN), "--submission", str(SOLUTIONS), *([] if train else ["-m", "not train"])]])
-    tests = [test_name(outcome.nodeid) for outcome in next(iter(with_solutions))]
-    text = summary(run_matrix(train=train, done=done), tests)
-    (FOLDER / "MATRIX.md").write_text(text, encoding="utf-8")
+    """Run the matrix and write it to MATRIX.md, or MATRIX_TRAINED.md, in tests/misconceptions/; the text."""
+    rows = run_matrix(train=train, done=done)
+    files = {str(HIDDEN / exercise.hidden) for row in rows for exercise in affected_by(row.misconception.file)}
+    with_solutions = [*sorted(files), "--submission", str(SOLUTIONS), *([] if train else ["-m", "not train"])]
+    tests = [test_name(outcome.nodeid) for outcome in run_pytest(with_solutions)]
+    text = summary(rows, tests)
+    (FOLDER / ("MATRIX_TRAINED.md" if train else "MATRIX.md")).write_text(text, encoding="utf-8")
     return text
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from exercises.paths import use_implementation
 
 use_implementation("solutions")
 
+from grader.authoring import SOLUTIONS
 from grader.engine import Engine
 from grader.misconceptions import write_submission
 
@@ -27,6 +29,22 @@ def submission(tmp_path):
         return write_submission(tmp_path / "submission", changed or {})
 
     return lay_out
+
+
+@pytest.fixture(scope="session")
+def secret_lines() -> set[str]:
+    """Long lines of solutions, hidden tests and model answers that stand in nothing that students receive."""
+
+    def text_of(*folders: Path, kinds: tuple[str, ...]) -> str:
+        files = [file for folder in folders for file in folder.rglob("*") if file.suffix in kinds]
+        return "\n".join(file.read_text(encoding="utf-8") for file in files)
+
+    given = text_of(ROOT / "exercises", ROOT / "lecture01", kinds=(".py", ".md", ".toml"))
+    answers = (SOLUTIONS / "notebooks.toml").read_text(encoding="utf-8")
+    given += "".join(re.findall(r"prompt\][^\[]*", answers))
+    secret = text_of(SOLUTIONS, ROOT / "tests" / "hidden", kinds=(".py",)) + answers
+    lines = {line.strip() for line in secret.splitlines()}
+    return {line for line in lines if len(line) > 24 and line not in given and not line.startswith(("###", "title ="))}
 
 
 @pytest.fixture(scope="session")

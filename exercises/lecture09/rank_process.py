@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import queue
@@ -46,6 +47,7 @@ def serve(connection: Connection, inherited: list[Connection], path: list[str], 
     """
     sys.path[:] = path  # the parent's: a spawned process runs the main script's top, which may have changed it
     torch.set_num_threads(1)  # before anything else: a forked child has none of its parent's OpenMP threads
+    gc.freeze()  # looking through what a fork brought along would copy all of it
     for other in inherited:  # or this process would keep the parent's ends open
         other.close()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's, which ends this process

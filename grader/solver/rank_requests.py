@@ -8,13 +8,17 @@ from __future__ import annotations
 import importlib
 import time
 from functools import reduce
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.tensor.debug import CommDebugMode
 from torch.nn import functional as F
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor.debug import CommDebugMode
+
+COUNTING = "torch.distributed.tensor.debug"  # takes seconds to import, so `on_ranks` does it before it forks
 
 FUNCTIONS = {
     "f": "f",
@@ -66,7 +70,7 @@ def _pass(function, group, values: Tensor, upstream: Tensor, layout: str) -> dic
         time.sleep(0.02)  # whoever doesn't wait for the last rank reads too early
     leaf = values.clone().requires_grad_()
     x = leaf.t() if layout == "awkward" else leaf.view_as(leaf)
-    with CommDebugMode() as forward:
+    with _counted() as forward:
         y = function(x, group)
     if not isinstance(y, Tensor) or not y.requires_grad:
         out = y.detach().clone() if isinstance(y, Tensor) else None
@@ -75,7 +79,7 @@ def _pass(function, group, values: Tensor, upstream: Tensor, layout: str) -> dic
     seen: list[tuple[Tensor, Tensor]] = []
     y.register_hook(lambda grad: seen.append((grad, grad.clone())))
     total = y.sum() if layout == "awkward" else (y * upstream).sum()
-    with CommDebugMode() as backward:
+    with _counted() as backward:
         (grad,) = torch.autograd.grad(total, [leaf], allow_unused=True)
     return {
         "out": out,
@@ -95,12 +99,12 @@ def block(rank: int, group, x: Tensor, whole: dict[str, Tensor], shards: list[di
     f, g = student_function("f"), student_function("g")
     leaves = {name: value.clone().requires_grad_() for name, value in ({"x": x} | whole | shards[rank]).items()}
     out = leaves["x"]
-    with CommDebugMode() as forward:
+    with _counted() as forward:
         for i in (0, 1):
             inner = f(F.layer_norm(out, out.shape[-1:], leaves[f"norm{i}"]), group)
             hidden = F.gelu(F.linear(inner, leaves[f"W1.{i}"], leaves[f"b1.{i}"]))
             out = out + g(F.linear(hidden, leaves[f"W2.{i}"]), group) + leaves[f"b2.{i}"]
-    with CommDebugMode() as backward:
+    with _counted() as backward:
         grads = torch.autograd.grad((out * upstream).sum(), list(leaves.values()), allow_unused=True)
     return {
         "out": out.detach(),
@@ -114,6 +118,10 @@ def block(rank: int, group, x: Tensor, whole: dict[str, Tensor], shards: list[di
 def _finished(grad: Tensor | None) -> Tensor | None:
     """A copy: a functional all-reduce gives a tensor that is waited for when it is first used."""
     return None if grad is None else grad.clone()
+
+
+def _counted() -> CommDebugMode:
+    return importlib.import_module(COUNTING).CommDebugMode()
 
 
 def _all_reduces(mode: CommDebugMode) -> int:

@@ -134,7 +134,8 @@ def _forward(function: Callable, watched: dict, leaves: Leaves, counter: dict | 
 
 def on_ranks(t: int, program: str, *arguments: Any) -> list:
     """The results of t real ranks, each running a function of `rank_requests`."""
-    importlib.import_module("tp_autograd")  # once, before the ranks are forked
+    for module in (rank_requests.COUNTING, "tp_autograd"):  # once, before the ranks are forked
+        importlib.import_module(module)
     return run_on_ranks(t, getattr(rank_requests, program), *arguments)
 
 
@@ -280,9 +281,9 @@ def load_what_fits(model: nn.Module, state: dict[str, Tensor]) -> None:
                 parameter.zero_()
 
 
-def flex_train(choices: dict, train: Tensor, val: Tensor, steps: int, batch_size: int, seed: int) -> float:
-    """Bits per character on `val` after a training from scratch."""
+def flex_train(choices: dict, train: Tensor, steps: int, batch_size: int, seed: int) -> dict[str, Tensor]:
+    """The model's parameters after a training from scratch."""
     lab = importlib.import_module("train_lab")
     model = lab.make_flex(lab.FlexConfig(**choices), seed=seed)
     lab.train_flex(model, train, steps, batch_size=batch_size, seed=seed)
-    return lab.eval_bpc(model, val)
+    return {name: value.detach() for name, value in model.named_parameters()}

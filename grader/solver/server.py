@@ -18,7 +18,9 @@ import selectors
 import signal
 import socket
 import struct
+import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,6 +40,7 @@ class _Child:
     report: socket.socket
     ended: int  # where the keeper writes how the child ended
     limits: Limits
+    scratch: str  # a folder to remove
     peak: int = 0
     killed: str = ""
     abandoned: bool = False
@@ -71,7 +74,16 @@ class Server:
         wire, report = (socket.socket(fileno=fd) for fd in fds)
         limits = Limits(**json.loads(message))
         reader, writer = os.pipe()
-        keeper = os.fork()
+        scratch = tempfile.mkdtemp(prefix="solver-") if self.tier == "limits" else ""  # else a child has its own /tmp
+        try:
+            keeper = os.fork()
+        except OSError as error:  # the machine has no more processes to give
+            _tell(report, {"setup": f"a process could not be started: {error.strerror}"})
+            for each in (wire, report):
+                each.close()
+            for end in (reader, writer):
+                os.close(end)
+            return
         if keeper == 0:
             self.selector.close()
             self.control.close()
@@ -81,10 +93,10 @@ class Server:
                 other.report.close()
                 os.close(other.ended)
                 os.close(other.keeper_fd)
-            _keep(self.tier, limits, wire, writer)
+            _keep(self.tier, limits, scratch, wire, writer)
         wire.close()
         os.close(writer)
-        kept = _Child(keeper, os.pidfd_open(keeper), report, reader, limits)
+        kept = _Child(keeper, os.pidfd_open(keeper), report, reader, limits, scratch)
         self.children[keeper] = kept
         self.selector.register(kept.keeper_fd, selectors.EVENT_READ, lambda: self._bury(kept))
         self.selector.register(report, selectors.EVENT_READ, lambda: self._abandon(kept))
@@ -123,17 +135,27 @@ class Server:
             report |= {"cpu_seconds": round(cpu, 3), "memory_mb": round(kept.peak / 2**20, 1)}
         else:
             report = {"setup": data.decode(errors="replace") or "the keeper of the process was killed"}
-        with contextlib.suppress(OSError):
-            kept.report.setblocking(False)
-            kept.report.send(json.dumps(report).encode())
+        if kept.scratch:
+            _remove(kept.scratch)
+        _tell(kept.report, report)
         kept.report.close()
 
 
-def _keep(tier: str, limits: Limits, wire: socket.socket, ended: int) -> None:
+def _tell(judge: socket.socket, report: dict) -> None:
+    """Send the report, if the judge is still there to read it."""
+    with contextlib.suppress(OSError):
+        judge.setblocking(False)
+        judge.send(json.dumps(report).encode())
+
+
+def _keep(tier: str, limits: Limits, scratch: str, wire: socket.socket, ended: int) -> None:
     """The keeper: starts the child in namespaces of its own, waits for it, clears up behind it. Never returns."""
     try:
         syscalls.adopt_orphans()
         enter_namespaces(tier)
+        if scratch:
+            os.environ["TMPDIR"] = scratch
+            os.chdir(scratch)
         pid = os.fork()
         if pid == 0:
             os.close(ended)
@@ -147,6 +169,12 @@ def _keep(tier: str, limits: Limits, wire: socket.socket, ended: int) -> None:
     except BaseException as error:
         os.write(ended, f"{type(error).__name__}: {error}".encode()[:4000])
     os._exit(0)
+
+
+def _remove(folder: str) -> None:
+    """Remove a folder, however deep and whatever its modes; neither of the two commands follows a link."""
+    subprocess.run(["chmod", "-R", "u+rwX", folder], stderr=subprocess.DEVNULL)
+    subprocess.run(["rm", "-rf", folder], stderr=subprocess.DEVNULL)
 
 
 def _be_the_child(tier: str, limits: Limits, wire: socket.socket) -> None:
@@ -201,7 +229,7 @@ def main(tier: str, control_fd: str) -> None:
     gc.freeze()
     control = socket.socket(fileno=int(control_fd))
     control.send(b"ready")
-    syscalls.forbid_tracing()
+    syscalls.allow_tracing(False)
     Server(tier, control).run()
 
 

@@ -38,10 +38,10 @@ def angles(head_dim: int, positions: Tensor, theta: float = 10000.0) -> Tensor:
 
 
 def rotated(x: Tensor, turn: Tensor) -> Tensor:
-    """x (…, T, hd) as complex numbers, turned by the angles (T, hd / 2)."""
+    """x (…, T, hd) as complex numbers, turned by the angles (T, hd / 2); x's dtype is kept."""
     half = x.shape[-1] // 2
     turned = torch.complex(x[..., :half], x[..., half:]) * torch.polar(torch.ones_like(turn), turn)
-    return torch.cat((turned.real, turned.imag), dim=-1)
+    return torch.cat((turned.real, turned.imag), dim=-1).to(x.dtype)
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:

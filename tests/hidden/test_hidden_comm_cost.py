@@ -94,7 +94,7 @@ def test_compute_seconds(student, draw):
     agrees(student, "layer_compute_seconds", 0.01784, 2048, 12288, 8, A100, tolerance=1e-3)
     for utilization in (0.25, 1, 0.875):
         tokens, d, t, _ = sizes(draw)
-        peak = draw.number(10**9, 10**14)
+        peak = draw.number(10**9, 10**17)
         seconds = compute_seconds(tokens, d, t, peak, utilization)
         agrees(student, "layer_compute_seconds", seconds, tokens, d, t, peak, utilization)
         agrees(student, "layer_compute_seconds", compute_seconds(tokens, d, t, peak), tokens, d, t, peak)
@@ -106,7 +106,7 @@ def test_comm_seconds(student, draw):
     agrees(student, "layer_comm_seconds", 0.0563714458, 2048, 12288, 8, 6.25e9, tolerance=1e-6)
     for _ in range(3):
         tokens, d, t, size = sizes(draw)
-        bandwidth = draw.number(10**8, 10**12)
+        bandwidth = draw.number(10**8, 10**14)
         agrees(student, "layer_comm_seconds", 4 * ring(message(tokens, d), t) / bandwidth, tokens, d, t, bandwidth)
         seconds = 4 * ring(message(tokens, d, size), t) / bandwidth
         agrees(student, "layer_comm_seconds", seconds, tokens, d, t, bandwidth, size)
@@ -119,7 +119,7 @@ def test_ratio(student, draw):
     agrees(student, "comm_to_compute", 3.15981, 2048, 12288, 8, A100, 6.25e9, tolerance=1e-4)
     for utilization in (0.25, 1, 0.5):
         tokens, d, t, size = sizes(draw)
-        peak, bandwidth = draw.number(10**9, 10**14), draw.number(10**8, 10**12)
+        peak, bandwidth = draw.number(10**9, 10**17), draw.number(10**8, 10**14)
         seconds = 4 * ring(message(tokens, d, size), t) / bandwidth
         ratio = seconds / compute_seconds(tokens, d, t, peak, utilization)
         agrees(student, "comm_to_compute", ratio, tokens, d, t, peak, bandwidth, utilization, size)
@@ -132,7 +132,7 @@ GOOD = {
     "activation_bytes": {"tokens": 4, "d_model": 8, "bytes_per_element": 2},
     "ring_all_reduce_bytes_per_rank": {"message_bytes": 64, "t": 2},
     "tp_layer_bytes_per_rank": {"tokens": 4, "d_model": 8, "t": 2, "bytes_per_element": 2},
-    "layer_matmul_flops": {"tokens": 4, "d_model": 8},
+    "layer_matmul_flops": {"tokens": 4, "d_model": 8, "backward": True},
     "layer_compute_seconds": {"tokens": 4, "d_model": 8, "t": 2, "peak_flops": 1e9, "utilization": 0.5},
     "layer_comm_seconds": {"tokens": 4, "d_model": 8, "t": 2, "bandwidth": 1e9, "bytes_per_element": 2},
     "comm_to_compute": {
@@ -165,8 +165,9 @@ BAD = {
 def test_senseless_arguments_are_refused(student, name):
     good = GOOD[name]
     agrees(student, name, VALUES[name], *good.values())
-    for argument in good:
-        for value in BAD.get(argument, (0, -3, 2.5)):
-            shown = "a senseless" if argument in BAD else "a zero, negative or fractional"
-            check = Check(f"{name} with {shown} {argument}", safe=True)
-            refuses(check, lambda: ask(student, name, *(good | {argument: value}).values()), argument)  # noqa: B023
+    for others in [good] + [good | {"t": 1}] * ("t" in good) + [good | {"backward": False}] * ("backward" in good):
+        for argument in (name for name in good if name != "backward"):
+            for value in BAD.get(argument, (0, -3, 2.5, 4097.5)):
+                shown = "a senseless" if argument in BAD else "a zero, negative or fractional"
+                check = Check(f"{name} with {shown} {argument}", safe=True)
+                refuses(check, lambda: ask(student, name, *(others | {argument: value}).values()), argument)  # noqa: B023

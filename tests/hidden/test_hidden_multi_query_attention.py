@@ -115,7 +115,7 @@ def test_any_memory_layout(student, draw, layout):
 
 @pytest.mark.parametrize("rope", [False, True])
 def test_a_long_sequence(student, draw, rope):
-    state, x = draw.state(shapes(4, 2, False)), draw.uniform(1, 150, 4)
+    state, x = draw.state(shapes(4, 2, False)), draw.uniform(1, 300, 4)
     check = Check(CALL.format(d=4, heads=2, bias=False, rope=rope), safe=True, x=x)
     reply = student.ask("module_calls", "MultiQueryAttention", (4, 2, False, rope), state, [x])
 
@@ -125,30 +125,28 @@ def test_a_long_sequence(student, draw, rope):
     judged(student, 4, 2, rope, compare)
 
 
-def test_float32(student, draw):
+@pytest.mark.parametrize("rope", [False, True])
+def test_float32(student, draw, rope):
     torch.set_default_dtype(torch.float32)
     state = {name: value.float() for name, value in draw.state(shapes(12, 3, True)).items()}
     x = draw.uniform(2, 5, 12, dtype=torch.float32)
-    check = Check(CALL.format(d=12, heads=3, bias=True, rope=False), safe=True, x=x)
-    reply = student.ask("module_calls", "MultiQueryAttention", (12, 3), state, [x])
-    check.value(reply["outs"][0], reference.multi_query_attention(state, x, 3), "the output", "输出")
+    check = Check(CALL.format(d=12, heads=3, bias=True, rope=rope), safe=True, x=x)
+    reply = student.ask("module_calls", "MultiQueryAttention", (12, 3, True, rope), state, [x])
 
+    def compare(rotation):
+        check.value(reply["outs"][0], reference.multi_query_attention(state, x, 3, rotation), "the output", "输出")
 
-def test_evaluation_gives_the_same(student, draw):
-    state, x = draw.state(shapes(12, 3, True)), draw.uniform(2, 5, 12)
-    arguments = "MultiQueryAttention", (12, 3, True, False), state, [x]
-    check = Check(CALL.format(d=12, heads=3, bias=True, rope=False) + " in eval mode", safe=True)
-    reply = student.ask("module_calls", *arguments, training=False)
-    check.value(reply["outs"][0], reference.multi_query_attention(state, x, 3), "the output", "输出")
+    judged(student, 12, 3, rope, compare)
 
 
 @pytest.mark.weight(3)
-@pytest.mark.parametrize(("bias", "rope"), [(True, False), (False, True)])
-def test_gradients(student, draw, bias, rope):
+@pytest.mark.parametrize(("bias", "rope", "training"), [(True, False, True), (False, True, True), (True, False, False)])
+def test_gradients(student, draw, bias, rope, training):
     state, x, upstream = draw.state(shapes(12, 3, bias)), draw.uniform(2, 5, 12), draw.uniform(2, 5, 12)
     leaves = {name: value.clone().requires_grad_() for name, value in ({"x": x} | state).items()}
-    check = Check(CALL.format(d=12, heads=3, bias=bias, rope=rope), safe=True)
-    reply = student.ask("module_calls", "MultiQueryAttention", (12, 3, bias, rope), state, [x], upstream)
+    check = Check(CALL.format(d=12, heads=3, bias=bias, rope=rope), safe=True, training=training)
+    arguments = "MultiQueryAttention", (12, 3, bias, rope), state, [x], upstream
+    reply = student.ask("module_calls", *arguments, training=training)
 
     def compare(rotation):
         out = reference.multi_query_attention(leaves, leaves["x"], 3, rotation)

@@ -57,7 +57,7 @@ def test_parameters(student, bias, deep):
 def test_outputs(student, draw, bias, deep, training):
     """Three calls of one block: other data of the same shape, another shape. One input is small enough for eps to show."""
     state = draw.state(expected_names(bias, deep))
-    inputs = [draw.uniform(2, 5, D), 1e-3 * draw.uniform(2, 5, D), draw.uniform(1, 9, D)]
+    inputs = [draw.uniform(2, 5, D), 1e-3 * draw.uniform(2, 5, D), draw.uniform(5, 9, D)]
     check = Check(f"ParallelBlock({D}, attn, mlp, bias={bias})(x)", safe=True, training=training)
     arguments = (D, *branches(bias, deep), bias)
     reply = student.ask("module_calls", "ParallelBlock", arguments, state, inputs, None, "plain", training)
@@ -76,14 +76,14 @@ def test_any_memory_layout(student, draw, layout):
 
 
 @pytest.mark.weight(3)
-@pytest.mark.parametrize(("bias", "deep"), [(True, True), (False, False)])
-def test_gradients(student, draw, bias, deep):
+@pytest.mark.parametrize(("bias", "deep", "training"), [(True, True, False), (False, False, True)])
+def test_gradients(student, draw, bias, deep, training):
     state, x, upstream = draw.state(expected_names(bias, deep)), draw.uniform(2, 5, D), draw.uniform(2, 5, D)
     leaves = {name: value.clone().requires_grad_() for name, value in ({"x": x} | state).items()}
     out = output(leaves, leaves["x"], bias, deep)
     check = Check(f"ParallelBlock({D}, attn, mlp, bias={bias})(x)", safe=True, x=x)
     arguments = (D, *branches(bias, deep), bias)
-    reply = student.ask("module_calls", "ParallelBlock", arguments, state, [x], upstream)
+    reply = student.ask("module_calls", "ParallelBlock", arguments, state, [x], upstream, training=training)
     check.value(reply["outs"][0], out, "the output", "输出")
     check.gradients(reply["grads"].items(), gradients_of(out, upstream, leaves))
 

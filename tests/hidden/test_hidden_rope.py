@@ -35,13 +35,20 @@ def test_high_positions_in_float32(student, draw):
     state_kept(check, student)
 
 
-def test_the_default_dtype_of_the_moment(student, draw):
-    """The same positions under float64, float32 and float64 again."""
+def test_the_same_positions_again(student, draw):
+    """Under another default dtype, with another theta and another head size."""
     positions = torch.tensor([0, 2, draw.number(3, 90)])
-    for dtype in (torch.float64, torch.float32, torch.float64):
+    for dtype, head_dim, *theta in (
+        (torch.float64, 8),
+        (torch.float32, 8),
+        (torch.float64, 8, 100.0),
+        (torch.float64, 4, 100.0),
+        (torch.float64, 8),
+    ):
         torch.set_default_dtype(dtype)
-        check = Check("rope_angles(8, positions)", safe=True, default_dtype=dtype)
-        compare_tables(check, student.ask("rope_angles", 8, positions), reference.angles(8, positions), 3e-7)
+        check = Check("rope_angles(head_dim, positions, theta)", safe=True, default_dtype=dtype)
+        reply = student.ask("rope_angles", head_dim, positions, *theta)
+        compare_tables(check, reply, reference.angles(head_dim, positions, *theta), 3e-7)
 
 
 @pytest.mark.weight(3)

@@ -24,11 +24,17 @@ def compare(check, reply, mlp, t):
 
 
 @pytest.mark.weight(2)
-@pytest.mark.parametrize(("d", "hidden", "t"), [(10, 24, 1), (10, 24, 2), (6, 24, 4), (5, 40, 8), (7, 9, 3)])
+@pytest.mark.parametrize(("d", "hidden", "t"), [(10, 24, 1), (10, 6, 2), (6, 24, 4), (5, 40, 8), (12, 9, 3)])
 def test_pieces(student, draw, d, hidden, t):
     mlp = draw.mlp(d, hidden)
     check = Check(CALL, safe=True, d=d, F=hidden, t=t)
     compare(check, student.ask("split_mlp", mlp, t), mlp, t)
+
+
+def test_many_ranks(student, draw):
+    for t in (5, 6, draw.number(9, 20)):
+        mlp = draw.mlp(4, 2 * t)
+        compare(Check(CALL, safe=True, d=4, F=2 * t, t=t), student.ask("split_mlp", mlp, t), mlp, t)
 
 
 def test_other_parameters_of_the_same_shape(student, draw):
@@ -43,7 +49,7 @@ def test_float32_stays_float32(student, draw):
 
 
 @pytest.mark.weight(3)
-@pytest.mark.parametrize("t", [1, 4])
+@pytest.mark.parametrize("t", [1, 2, 4])
 def test_gradients_reach_the_mlp(student, draw, t):
     mlp = draw.mlp(6, 8)
     upstream = [{name: draw.uniform(*piece.shape) for name, piece in rank.items()} for rank in pieces(mlp, t)]

@@ -64,10 +64,10 @@ def test_any_memory_layout(student, draw, layout):
 
 
 @pytest.mark.weight(3)
-@pytest.mark.parametrize("bias", [True, False])
-def test_gradients(student, draw, bias):
+@pytest.mark.parametrize(("bias", "training"), [(True, True), (False, False)])
+def test_gradients(student, draw, bias, training):
     x, upstream = draw.uniform(2, 5, 6), draw.uniform(2, 5, 6)
-    state, reply = called(student, draw, bias, x, upstream=upstream)
+    state, reply = called(student, draw, bias, x, upstream=upstream, training=training)
     leaves = {name: value.clone().requires_grad_() for name, value in ({"x": x} | state).items()}
     out = reference.swiglu(leaves, leaves["x"])
     check = Check(f"SwiGLU(6, 10, bias={bias})(x)", safe=True, x=x)

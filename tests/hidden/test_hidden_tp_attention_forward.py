@@ -17,17 +17,25 @@ CALL = "tp_attention_forward(attn, x, t, counter)"
         (12, 4, 1, (2, 5)),
         (12, 4, 2, (2, 5)),
         (16, 4, 2, (2, 3)),
-        (12, 4, 4, (3, 7)),
+        (12, 4, 4, (5, 7)),
         (18, 6, 3, (2, 6)),
         (16, 8, 8, (2, 3)),
         (10, 2, 2, (2, 1)),
         (6, 6, 2, (1, 9)),
+        (2, 1, 1, (1, 140)),
     ],
 )
 def test_output(student, draw, d, heads, t, shape):
     attn, x = draw.attention(d, heads), draw.uniform(*shape, d)
     check = Check(CALL, safe=True, x=x, heads=heads, t=t)
     check.value(student.ask("tp_attention_forward", attn, x, t)["out"], attn(x), "the output", "输出")
+
+
+def test_many_ranks(student, draw):
+    for t in (5, 6, draw.number(9, 20)):
+        attn, x = draw.attention(2 * t, t), draw.uniform(2, 3, 2 * t)
+        check = Check(CALL, safe=True, x=x, heads=t, t=t)
+        check.value(student.ask("tp_attention_forward", attn, x, t)["out"], attn(x), "the output", "输出")
 
 
 @pytest.mark.parametrize("layout", ["transposed", "expanded"])
@@ -98,9 +106,12 @@ def test_nothing_else_changes(student, draw):
 
 
 def test_float32(student, draw):
-    attn, x = draw.attention(12, 4).float(), draw.uniform(2, 5, 12, dtype=torch.float32)
+    attn, x = draw.attention(12, 4).float(), draw.uniform(2, 5, 12, dtype=torch.float32).requires_grad_()
+    upstream = draw.uniform(2, 5, 12, dtype=torch.float32)
+    reply = student.ask("tp_attention_forward", attn, x.detach(), 2, None, upstream)
     check = Check(CALL, safe=True, x=x, t=2)
-    check.value(student.ask("tp_attention_forward", attn, x, 2)["out"], attn(x), "the output", "输出")
+    check.value(reply["out"], attn(x), "the output", "输出")
+    check.gradients([("x", reply["grads"]["x"])], gradients_of(attn(x), upstream, {"x": x}))
 
 
 @pytest.mark.parametrize(("t", "heads"), [(0, 4), (-2, 4), (3, 4), (8, 4), (4, 6)])

@@ -12,7 +12,7 @@ from exercises.checks import Check, gradients_of
 from grader.student import StudentRaised
 
 WORDS = {"forward": "前向", "backward": "反向"}
-DTYPES = {"f": (torch.float32,), "g": (torch.float64, torch.bfloat16)}
+DTYPES = {"f": (torch.float32, torch.float16), "g": (torch.float64, torch.bfloat16)}
 
 
 class Ranks:
@@ -26,7 +26,7 @@ class Ranks:
             names = [name] if t == 4 else [name, f"{name}.apply"]
             self.programs["plain", name] = "pass_through", (names, *self.drawn(draw, 3, 5), "plain")
             if t == 4:
-                self.programs["pairs", name] = "pass_in_pairs", (name, *self.drawn(draw, 2, 3))
+                self.programs["pairs", name] = "pass_in_pairs", (name, *self.drawn(draw, 2, 1, 3, 2))
             else:
                 whole = [[draw.integers(7) for _ in range(t)] for _ in range(2)]
                 self.programs["whole", name] = "pass_through", ([name], *whole, "plain")

@@ -21,12 +21,19 @@ def cut(mlp, t):
 @pytest.mark.weight(2)
 @pytest.mark.parametrize(
     ("d", "hidden", "t", "shape"),
-    [(6, 16, 1, (2, 5)), (6, 16, 2, (2, 5)), (6, 16, 4, (3, 7)), (5, 24, 8, (2, 1)), (7, 9, 3, (1, 6))],
+    [(6, 16, 1, (2, 5)), (6, 16, 2, (2, 5)), (6, 16, 4, (5, 7)), (5, 24, 8, (2, 1)), (12, 9, 3, (1, 300))],
 )
 def test_output(student, draw, d, hidden, t, shape):
     mlp, x = draw.mlp(d, hidden), draw.uniform(*shape, d)
     check = Check(CALL, safe=True, x=x, t=t)
     check.value(student.ask("tp_mlp_forward", x, *cut(mlp, t))["out"], mlp(x), "the output", "输出")
+
+
+def test_many_ranks(student, draw):
+    for t in (5, 6, draw.number(9, 20)):
+        mlp, x = draw.mlp(4, 2 * t), draw.uniform(2, 3, 4)
+        check = Check(CALL, safe=True, x=x, t=t)
+        check.value(student.ask("tp_mlp_forward", x, *cut(mlp, t))["out"], mlp(x), "the output", "输出")
 
 
 @pytest.mark.parametrize("layout", ["transposed", "expanded"])
@@ -112,6 +119,9 @@ def test_nothing_else_changes(student, draw):
 
 
 def test_float32(student, draw):
-    mlp, x = draw.mlp(6, 16).float(), draw.uniform(2, 5, 6, dtype=torch.float32)
+    mlp, x = draw.mlp(6, 16).float(), draw.uniform(2, 5, 6, dtype=torch.float32).requires_grad_()
+    upstream = draw.uniform(2, 5, 6, dtype=torch.float32)
+    reply = student.ask("tp_mlp_forward", x.detach(), *cut(mlp, 2), None, upstream)
     check = Check(CALL, safe=True, x=x, t=2)
-    check.value(student.ask("tp_mlp_forward", x, *cut(mlp, 2))["out"], mlp(x), "the output", "输出")
+    check.value(reply["out"], mlp(x), "the output", "输出")
+    check.gradients([("x", reply["grads"]["x"])], gradients_of(mlp(x), upstream, {"x": x}))

@@ -26,9 +26,10 @@ def logits_agree(check, student, model, idx, t, reply):
     [
         ({}, 1, (2, 5)),
         ({}, 2, (2, 7)),
-        ({}, 4, (3, 8)),
+        ({}, 4, (4, 8)),
         ({"layers": 1, "d": 18, "heads": 6, "hidden": 9, "vocab_size": 5}, 3, (2, 4)),
-        ({"layers": 3, "d": 16, "heads": 8, "hidden": 24, "context": 20}, 8, (1, 19)),
+        ({"layers": 5, "d": 16, "heads": 8, "hidden": 8, "context": 20}, 8, (1, 19)),
+        ({"layers": 1, "d": 10, "heads": 5, "hidden": 10, "context": 60}, 5, (1, 60)),
     ],
 )
 def test_logits(student, draw, sizes, t, shape):
@@ -36,6 +37,12 @@ def test_logits(student, draw, sizes, t, shape):
     model, idx = draw.model(**sizes), draw.ids(*shape, vocab_size=sizes["vocab_size"])
     reply = student.ask("tp_model_forward", model, idx, t)
     logits_agree(Check(CALL, safe=True, idx=idx, blocks=sizes["layers"], t=t), student, model, idx, t, reply)
+
+
+def test_float32(student, draw):
+    model, idx = draw.model(**SMALL).float(), draw.ids(2, 5, vocab_size=11)
+    reply = student.ask("tp_model_forward", model, idx, 2)
+    logits_agree(Check(CALL, safe=True, idx=idx, t=2, dtype="float32"), student, model, idx, 2, reply)
 
 
 def test_again_with_other_data(student, draw):

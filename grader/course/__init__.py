@@ -1,0 +1,1 @@
+"""An nbgrader course: folder and notebooks, the parts that nbgrader calls, exports."""
