@@ -214,7 +214,7 @@ def main(tier: str, control_fd: str) -> None:
     gc.freeze()
     control = socket.socket(fileno=int(control_fd))
     control.send(b"ready")
-    syscalls.forbid_tracing()
+    syscalls.allow_tracing(False)
     Server(tier, control).run()
 
 

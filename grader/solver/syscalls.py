@@ -67,9 +67,9 @@ def adopt_orphans() -> None:
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
-def forbid_tracing() -> None:
-    """Nobody of the same user may trace this process or read its memory."""
-    _prctl(_PR_SET_DUMPABLE, 0)
+def allow_tracing(allowed: bool) -> None:
+    """Whether processes of the same user may trace this one, and whether its files in /proc are its user's."""
+    _prctl(_PR_SET_DUMPABLE, int(allowed))
 
 
 def _prctl(option: int, value: int) -> None:
