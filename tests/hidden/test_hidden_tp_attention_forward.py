@@ -65,7 +65,7 @@ def test_again_with_other_data(student, draw):
         check.value(student.ask("tp_attention_forward", attn, x, 2)["out"], attn(x), "the output", "输出")
 
 
-@pytest.mark.weight(2)
+@pytest.mark.weight(6)
 @pytest.mark.parametrize(("t", "start"), [(1, {}), (2, {"all_reduce": 3}), (4, {"other": 2})])
 def test_one_all_reduce_of_partial_outputs(student, draw, t, start):
     attn, x = draw.attention(12, 4), draw.uniform(2, 5, 12)

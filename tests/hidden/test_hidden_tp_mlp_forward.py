@@ -74,7 +74,7 @@ def test_whole_numbers_give_the_same_bits(student, draw):
     check.value(student.ask("tp_mlp_forward", x, *cut(mlp, 4))["out"], mlp(x).detach(), "the output", "输出", 0.0)
 
 
-@pytest.mark.weight(2)
+@pytest.mark.weight(6)
 @pytest.mark.parametrize(("t", "start"), [(1, {}), (2, {"all_reduce": 5}), (4, {"all_reduce": 0, "other": 1})])
 def test_one_all_reduce_of_partial_outputs(student, draw, t, start):
     mlp, x = draw.mlp(6, 16), draw.uniform(2, 5, 6)

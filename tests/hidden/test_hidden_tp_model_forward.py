@@ -53,7 +53,7 @@ def test_again_with_other_data(student, draw):
         logits_agree(Check(f"{CALL}, called again", safe=True, idx=idx, t=2), student, model, idx, 2, reply)
 
 
-@pytest.mark.weight(3)
+@pytest.mark.weight(6)
 @pytest.mark.parametrize(("layers", "t"), [(2, 1), (1, 2), (3, 4)])
 def test_all_reduces(student, draw, layers, t):
     """Two a block, the attention's before the MLP's, each of partials; the counter agrees."""
