@@ -470,7 +470,7 @@ def test_exports(course, tmp_path):
             "li", first_name="明, 小", last_name='"李"', email="li@example.org", lms_user_id="77"
         )
         gradebook.update_or_create_student("zoe", first_name="Zoë\nAnn", last_name="O'Neil", lms_user_id="78")
-        gradebook.add_student("none", first_name="No", last_name="Show")
+        gradebook.add_student("none", first_name="=No()", last_name="Show")
     out = {name: tmp_path / f"{name}.out" for name in ("CsvExport", "CanvasExport", "GradescopeExport")}
     for name, file in out.items():
         assert course.run("export", f"--exporter=exporters.{name}", "--to", str(file)) == 0
@@ -478,6 +478,7 @@ def test_exports(course, tmp_path):
         rows = {row["student_id"]: row for row in csv.DictReader(file)}
     assert rows["li"]["last_name"] == '"李"' and rows["li"]["first_name"] == "明, 小" and rows["li"]["score"] == "8.0"
     assert rows["zoe"]["first_name"] == "Zoë\nAnn" and rows["none"]["score"] == "0.0" and len(rows) == 3
+    assert rows["none"]["first_name"] == "'=No()"
     with out["CanvasExport"].open(encoding="utf-8", newline="") as file:
         table = list(csv.reader(file))
     assert table[0] == ["Student", "ID", "SIS User ID", "SIS Login ID", "Section", L9]

@@ -53,9 +53,9 @@ class CsvExport(_Export):
                             "duedate": assignment.duedate,
                             "timestamp": submission.timestamp if submission else None,
                             "student_id": student.id,
-                            "last_name": student.last_name,
-                            "first_name": student.first_name,
-                            "email": student.email,
+                            "last_name": _no_formula(student.last_name),
+                            "first_name": _no_formula(student.first_name),
+                            "email": _no_formula(student.email),
                             "raw_score": round(submission.score, 2) if submission else 0.0,
                             "late_submission_penalty": _penalty(submission),
                             "score": _score(submission),
@@ -81,7 +81,7 @@ class CanvasExport(_Export):
                 name = ", ".join(part for part in (student.last_name, student.first_name) if part) or student.id
                 submissions = [_submission(gradebook, assignment, student) for assignment in assignments]
                 scores = ["" if submission is None else _score(submission) for submission in submissions]
-                writer.writerow([name, student.lms_user_id or "", "", student.id, "", *scores])
+                writer.writerow([_no_formula(name), student.lms_user_id or "", "", student.id, "", *scores])
 
 
 class GradescopeExport(_Export):
@@ -100,6 +100,11 @@ class GradescopeExport(_Export):
 
 def _table(path: str) -> IO[str]:
     return open(path, "w", encoding="utf-8", newline="")
+
+
+def _no_formula(text: str | None) -> str | None:
+    """A name as a spreadsheet shows it: what begins like a formula gets an apostrophe in front."""
+    return f"'{text}" if text and text[0] in "=+-@\t\r" else text
 
 
 def _submission(gradebook: Gradebook, assignment: Assignment, student: Student) -> SubmittedAssignment | None:
