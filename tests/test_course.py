@@ -483,7 +483,7 @@ def test_exports(course, tmp_path):
         table = list(csv.reader(file))
     assert table[0] == ["Student", "ID", "SIS User ID", "SIS Login ID", "Section", L9]
     assert table[1] == ["    Points Possible", "", "", "", "", "65.0"]
-    assert ['"李", 明, 小', "77", "", "li", "", "8.0"] in table and ["Show, No", "", "", "none", "", ""] in table
+    assert ['"李", 明, 小', "77", "", "li", "", "8.0"] in table and ["Show, =No()", "", "", "none", "", ""] in table
     results = json.loads((out["GradescopeExport"] / L9 / "li" / "results.json").read_text(encoding="utf-8"))
     assert results["score"] == 8 and sum(test["score"] for test in results["tests"]) == 8
     assert sum(test["max_score"] for test in results["tests"]) == 65
