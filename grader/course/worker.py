@@ -69,7 +69,7 @@ class Worker:
         except OSError as error:
             raise self._gone() from error
         self._ordered.pop(key)
-        return self._results.pop(key).model_copy(update={"submission": str(path)})
+        return self._results.pop(key).but(submission=str(path))
 
     def close(self) -> None:
         """End the engine and all that it has started."""
