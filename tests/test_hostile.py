@@ -14,6 +14,7 @@ import os
 import py_compile
 import re
 import socket
+import subprocess
 import sys
 import tarfile
 import threading
@@ -303,9 +304,12 @@ def test_folders_that_are_hard_to_walk_through(engine: Engine, tmp_path: Path):
     (folder / "lecture09" / "comm_cost.py").unlink()
     (folder / "lecture09" / "comm_cost.py").symlink_to(SOLUTIONS / "lecture09" / "comm_cost.py")
     os.mkfifo(folder / "lecture10" / "pipe.py")
-    result = engine.grade(folder, ["comm_cost", "swiglu"])
+    try:
+        result = engine.grade(folder, ["comm_cost", "swiglu"])
+    finally:
+        (folder / "locked").chmod(0o700)
+        subprocess.run(["rm", "-rf", folder], check=True)  # pytest's own clearing up can't
     assert [entry.status for entry in result.exercises] == ["ungradable", "ok"]
-    (folder / "locked").chmod(0o700)
 
 
 SOURCES = {

@@ -204,7 +204,7 @@ class _Writer:
 
     def tensor(self, value: Tensor) -> str:
         name = str(len(self.tensors))
-        if value.dtype not in DTYPES or value.layout is not torch.strided:
+        if value.dtype not in DTYPES or value.layout is not torch.strided or value.device.type != "cpu":
             raise WireError(f"a tensor of {value.dtype} can't be sent")
         self.tensors[name] = value.detach().contiguous()
         return name
