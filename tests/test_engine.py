@@ -60,7 +60,7 @@ def test_stubs_are_not_started(engine):
 
 def test_the_same_points_and_messages_as_in_process(engine, wrong, tmp_path):
     folder = wrong(
-        "tp_mlp_forward/bias_on_every_rank", "rope/interleaved_pairs", "kv_cache_cost/" + _first("kv_cache_cost")
+        "tp_mlp_forward/gelu_forgotten", "rope/interleaved_pairs", "kv_cache_cost/" + _first("kv_cache_cost")
     )
     ids = ["tp_mlp_forward", "tp_model_forward", "rope", "multi_query_attention", "kv_cache_cost"]
     options = [part for exercise in ids for part in ("--exercise", exercise)]
