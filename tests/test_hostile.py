@@ -61,7 +61,7 @@ class Answer:
     @classmethod
     def read(cls, path: Path) -> Answer:
         text = path.read_text(encoding="utf-8")
-        head = dict(re.findall(r"^# (exercise|status): (\w+)$", text, re.MULTILINE))
+        head = dict(re.findall(r"^# (exercise|status): ([\w ]+)$", text, re.MULTILINE))
         return cls(path.stem, EXERCISES[head["exercise"]], head["status"], text)
 
 
@@ -184,7 +184,7 @@ def test_a_hostile_answer_gains_nothing(graded: Class, answer: Answer):
     submission = graded.results[number]
     assert submission.status == "graded", submission.reason
     result = result_of(submission, answer.exercise.id)
-    assert result.status == answer.status, result
+    assert result.status in answer.status.split(" or "), result
     assert result.points <= ALLOWED.get(answer.name, 0), result
     assert result.seconds <= 2 * answer.exercise.time_limit + 3
     assert result.memory_mb <= 1300

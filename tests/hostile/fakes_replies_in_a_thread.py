@@ -1,6 +1,6 @@
 # A thread keeps writing replies.
 # exercise: split_mlp
-# status: forbidden
+# status: forbidden or failed
 import json
 import os
 import struct
