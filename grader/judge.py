@@ -71,7 +71,7 @@ class SolverStudent(Student):
         self._sources = dict(sources)
         processes = _RANKS if exercise.ranks else 1
         self._limits = Limits(4 * exercise.time_limit, MEMORY_BYTES, processes)
-        self._left = 2.0 * exercise.time_limit
+        self._left = 6.0 * exercise.time_limit  # a loop without end is over sooner: it meets its limit _ENOUGH times
         self._wire: socket.socket | None = None
         self._report: socket.socket | None = None
         self._number = 0

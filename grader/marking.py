@@ -81,8 +81,9 @@ class Marking:
         return all(mark.passed for mark in self.marks.values() if mark.exercise is exercise)
 
     def not_started(self, exercise: Exercise) -> bool:
-        """Every test met the stub."""
-        return all(mark.stub for mark in self.marks.values() if mark.exercise is exercise)
+        """No test passed, and most met the stub: on a busy machine ranks can time out before they come to it."""
+        marks = [mark for mark in self.marks.values() if mark.exercise is exercise]
+        return not any(mark.passed for mark in marks) and 2 * sum(mark.stub for mark in marks) > len(marks)
 
     def unreadable(self, exercise: Exercise, reason: str) -> str:
         """The message for an exercise whose file can't be graded."""
