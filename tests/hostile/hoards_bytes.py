@@ -3,4 +3,4 @@
 # status: memory
 hoard = []
 while True:
-    hoard.append(bytearray(b"x") * (1 << 26))
+    hoard.append(bytearray(1 << 28))
