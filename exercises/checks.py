@@ -7,6 +7,7 @@ returned numbers for the diagnosis.
 
 from __future__ import annotations
 
+import ctypes
 import math
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import contextmanager
@@ -221,6 +222,11 @@ def gradients_of(result: Tensor, upstream: Tensor, leaves: dict[str, Tensor]) ->
     return dict(zip(leaves, grads))
 
 
+def bytes_of(dense: Tensor) -> bytes:
+    """The memory of a dense tensor. NumPy would read it too, but a student's install may have none."""
+    return ctypes.string_at(dense.data_ptr(), dense.nbytes)
+
+
 def projections(numbers: Tensor, count: int = 3) -> list[float]:
     """`count` fixed projections of a flat float64 vector: enough to recognise it, too few to rebuild it."""
     index = torch.arange(1, numbers.numel() + 1, dtype=torch.float64)
@@ -314,7 +320,7 @@ def same(one, other) -> bool:
 def global_state() -> dict[tuple[str, str], object]:
     return {
         ("torch's default dtype", "torch 的默认 dtype"): torch.get_default_dtype(),
-        ("torch's random state", "torch 的随机数状态"): torch.get_rng_state().numpy().tobytes(),
+        ("torch's random state", "torch 的随机数状态"): bytes_of(torch.get_rng_state()),
         ("grad mode", "梯度模式"): torch.is_grad_enabled(),
         ("the number of threads", "线程数"): torch.get_num_threads(),
     }

@@ -159,6 +159,8 @@ def endless(kit: Path) -> None:
 
 
 def test_the_students_kit_stands_alone(kit):
+    """NumPy is in no student's install."""
+    (kit / "numpy.py").write_text("raise ModuleNotFoundError('no NumPy here')\n")
     result = run_alone(kit)
     assert result.returncode == 0, result.stdout
     assert "All public tests passed" in result.stdout

@@ -8,7 +8,6 @@ is wrong with a frame is a `WireError`, and nothing else.
 from __future__ import annotations
 
 import builtins
-import ctypes
 import json
 import math
 import numbers
@@ -24,7 +23,7 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from exercises.checks import Foreign
+from exercises.checks import Foreign, bytes_of
 from tiny_gpt import CausalSelfAttention, TinyGPT
 
 HEADER_BYTES = 2 << 20
@@ -120,7 +119,7 @@ def _safetensors(tensors: dict[str, Tensor]) -> bytes:
     """Dense tensors in the safetensors format. The library's own writer needs NumPy, which nothing else here does."""
     entries, pieces, offset = {}, [], 0
     for name, tensor in tensors.items():
-        pieces.append(ctypes.string_at(tensor.data_ptr(), tensor.nbytes))
+        pieces.append(bytes_of(tensor))
         place = [offset, offset := offset + tensor.nbytes]
         entries[name] = {"dtype": DTYPES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": place}
     if offset > TENSOR_BYTES:
