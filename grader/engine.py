@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import multiprocessing
 import os
 import secrets
 import select
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -26,6 +26,7 @@ import torch
 from exercises.manifest import Exercise, load_manifest, student_files
 from grader import judge
 from grader.authoring import SOLUTIONS
+from grader.forked import ChildEnded, in_child
 from grader.intake import Refused, Submission, take
 from grader.results import ExerciseResult, SubmissionResult
 from grader.solver import rank_requests
@@ -139,21 +140,11 @@ class Engine:
                 self._stop()
                 self._start()
         assert self._control is not None
-        context = multiprocessing.get_context("fork")
-        receiver, sender = context.Pipe(duplex=False)
-        arguments = (sender, self._control, submission, chosen, seed, self._language)
-        process = context.Process(target=_judge_here, args=arguments)
-        process.start()
-        sender.close()
+        arguments = (self._control, submission, chosen, seed, self._language)
         try:
-            outcome = receiver.recv() if receiver.poll(_JUDGE_SECONDS) else judge.EngineTrouble("the judge hangs")
-        except EOFError:
-            process.join()
-            outcome = judge.EngineTrouble(f"the judge process ended with exit code {process.exitcode}")
-        finally:
-            process.kill()
-            process.join()
-            receiver.close()
+            outcome = in_child(_judge_here, *arguments, seconds=_JUDGE_SECONDS)
+        except ChildEnded as ended:
+            raise judge.EngineTrouble(f"the judge process {ended}") from ended
         if isinstance(outcome, Exception):
             raise outcome
         return outcome
@@ -243,22 +234,23 @@ def _maximum(exercises: Sequence[Exercise]) -> float:
     return float(sum(exercise.points for exercise in exercises))
 
 
-def _judge_here(sender, control: socket.socket, submission: Submission, chosen, seed: int, language: str) -> None:
+def _judge_here(*arguments) -> list[ExerciseResult] | judge.EngineTrouble:
     try:
-        outcome: object = judge.judge(control, submission, chosen, seed, language)
+        return judge.judge(*arguments)
     except judge.EngineTrouble as trouble:
-        outcome = trouble
+        return trouble
     except Exception as error:
-        outcome = judge.EngineTrouble(f"the judge failed: {type(error).__name__}: {error}")
-    sender.send(outcome)
+        return judge.EngineTrouble(f"the judge failed: {type(error).__name__}: {error}")
 
 
 @cache
 def _load_hidden_tests() -> None:
     """Once here, so that each judge, which is forked from here, finds them loaded."""
     importlib.import_module(rank_requests.COUNTING)
+    path = list(sys.path)
     with open(os.devnull, "w") as nothing, contextlib.redirect_stdout(nothing), contextlib.redirect_stderr(nothing):
         arguments = [str(judge.HIDDEN), "--submission", str(judge.HIDDEN), "--collect-only", *BARE]
         code = pytest.main(arguments)
+    sys.path[:] = path  # the hidden tests' conftest has put the stubs in front, which is no business of this process
     if code != pytest.ExitCode.OK:
         raise judge.EngineTrouble(f"the hidden tests can't be collected ({code!r}); run pytest {judge.HIDDEN}")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import multiprocessing
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +19,7 @@ import torch
 from exercises.checks import CheckFailed, projections
 from exercises.diagnosis import fingerprint_key
 from exercises.manifest import student_files
+from grader.forked import ChildEnded, in_child
 from grader.student import GIVEN_ON_TOP
 
 # Whatever plug-ins are installed beside it, a trial loads pytest-timeout only: some take longer to load than all tests.
@@ -42,19 +42,10 @@ def run_pytest(arguments: list[str]) -> list[Outcome]:
 
     A child that dies before it has reported is a `RuntimeError`.
     """
-    context = multiprocessing.get_context("fork")
-    receiver, sender = context.Pipe(duplex=False)
-    child = context.Process(target=_child, args=(sender, arguments))
-    child.start()
-    sender.close()
     try:
-        outcomes = receiver.recv()
-    except EOFError:
-        outcomes = None
-    child.join()
-    if outcomes is None:
-        raise RuntimeError(f"pytest {' '.join(arguments)} ended without a report (exit code {child.exitcode})")
-    return outcomes
+        return in_child(_run_here, arguments)
+    except ChildEnded as ended:
+        raise RuntimeError(f"pytest {' '.join(arguments)} {ended}, without a report") from ended
 
 
 def run_many(
@@ -96,7 +87,7 @@ def forget_student_modules() -> None:
         sys.modules.pop(name, None)
 
 
-def _child(sender, arguments: list[str]) -> None:
+def _run_here(arguments: list[str]) -> list[Outcome]:
     torch.set_num_threads(1)
     forget_student_modules()
     collector = _Collector()
@@ -105,4 +96,4 @@ def _child(sender, arguments: list[str]) -> None:
     if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
         print(out.getvalue(), file=sys.stderr)
         sys.exit(int(code))
-    sender.send(list(collector.outcomes.values()))
+    return list(collector.outcomes.values())
