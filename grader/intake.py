@@ -11,7 +11,6 @@ import hashlib
 import io
 import json
 import lzma
-import multiprocessing
 import os
 import re
 import resource
@@ -26,16 +25,17 @@ from pathlib import Path, PurePosixPath
 
 from exercises.manifest import load_manifest, student_files
 from exercises.paths import EXERCISES
+from grader.forked import ChildEnded, in_child
 from grader.student import Cell
 
 FILE_BYTES = 256 << 10  # of one student file
-NOTEBOOK_BYTES = 32 << 20  # outputs with pictures included
+NOTEBOOK_BYTES = 200_000_000  # outputs with pictures included
 ARCHIVE_BYTES = 64 << 20  # as handed in
 ENTRIES = 5_000
 TOTAL_BYTES = 256 << 20  # of all that an archive unpacks to
 DEPTH = 12  # folders above a student file
 _READ_SECONDS = 30
-_READ_MEMORY = 1 << 30
+_READ_MEMORY = 2 << 30
 
 
 class Refused(Exception):
@@ -84,35 +84,25 @@ class _Entry:
 
 def take(path: Path) -> Submission:
     """`read_submission` in a process of its own, with limits on time and memory. Raises `Refused`."""
-    context = multiprocessing.get_context("fork")
-    receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=_read_confined, args=(sender, path), daemon=True)
-    process.start()
-    sender.close()
     try:
-        taken = receiver.recv() if receiver.poll(_READ_SECONDS) else None
-    except EOFError:
-        taken = None
-    finally:
-        process.kill()
-        process.join()
-        receiver.close()
-    if taken is None:
-        raise Refused("unreadable", f"{path.name} can't be read: doing so takes more time or memory than it may")
+        taken = in_child(_read_confined, path, seconds=_READ_SECONDS)
+    except ChildEnded as ended:
+        text = f"{path.name} can't be read: doing so takes more time or memory than it may"
+        raise Refused("unreadable", text) from ended
     if isinstance(taken, Refused):
         raise taken
     return taken
 
 
-def _read_confined(sender, path: Path) -> None:
+def _read_confined(path: Path) -> Submission | Refused:
     with open("/proc/self/statm") as file:
         space = int(file.read().split()[0]) * resource.getpagesize()
     for which, value in ((resource.RLIMIT_AS, space + _READ_MEMORY), (resource.RLIMIT_CPU, _READ_SECONDS)):
         resource.setrlimit(which, (value, value))
     try:
-        sender.send(read_submission(path))
+        return read_submission(path)
     except Refused as refusal:
-        sender.send(refusal)
+        return refusal
     except (MemoryError, RecursionError):
         os._exit(1)
 
@@ -460,7 +450,11 @@ def _tar_entries(data: bytes) -> list[_Entry]:
                 budget.add(member.size if member.isreg() else 0)
                 if member.isreg():
                     kept = b""
-                    if member.size <= NOTEBOOK_BYTES and not _is_litter(path) and path.endswith((".py", ".ipynb")):
+                    if (
+                        member.size <= NOTEBOOK_BYTES
+                        and not _is_litter(path)
+                        and path.lower().endswith((".py", ".ipynb"))
+                    ):
                         file = archive.extractfile(member)
                         kept = file.read() if file else b""
                     entries.append(_Entry(path, member.size, partial(bytes, kept)))

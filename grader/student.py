@@ -191,5 +191,5 @@ class _Loader(importlib.abc.Loader):
                 exec(self._cells[0].compiled(), module.__dict__)
                 return
             for cell in self._cells:  # as in a notebook: a cell that fails doesn't keep the next one from running
-                with contextlib.suppress(Exception):
+                with contextlib.suppress(Exception, SystemExit):
                     exec(cell.compiled(), module.__dict__)

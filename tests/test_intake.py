@@ -13,7 +13,10 @@ import pytest
 
 from exercises.manifest import student_files
 from exercises.paths import EXERCISES
+from grader import intake
+from grader.course import repair
 from grader.intake import FILE_BYTES, Refused, Submission, take
+from grader.student import InProcessStudent
 
 CODE = b"def split_mlp(mlp, t):\n    return 'mine'\n"
 FILE = "lecture09/dist_sim.py"
@@ -66,7 +69,7 @@ def code_of(submission: Submission, file: str = FILE) -> bytes:
         f"homework/{FILE}",
         f"Ada Łovelace 作业/exercises/{FILE}",
         "a/b/c/dist_sim.py",
-        "Lecture09/Dist_Sim.py",
+        "Lecture09/Dist_Sim.PY",
     ],
 )
 def test_files_are_found_wherever_they_are(tmp_path, make, name):
@@ -253,3 +256,21 @@ def test_notebook_oddities_are_survived(tmp_path):
     odd["cells"] += [None, 3, {"cell_type": "code"}, {"cell_type": "code", "source": 7, "metadata": []}]
     (tmp_path / "lecture09.ipynb").write_text(json.dumps(odd))
     assert code_of(take(tmp_path)).startswith(b"x = 1")
+
+
+def test_a_cell_that_fails_or_leaves_doesnt_keep_the_next_from_running(tmp_path):
+    (tmp_path / "lecture09.ipynb").write_bytes(
+        notebook("1 / 0", "raise SystemExit", "def split_mlp(mlp, t):\n    return 'mine'")
+    )
+    student = InProcessStudent(take(tmp_path / "lecture09.ipynb").sources)
+    assert student.ask("call", "dist_sim", "split_mlp", None, 1) == "mine"
+
+
+def test_huge_outputs_are_no_reason_to_refuse(tmp_path):
+    cell = {"cell_type": "code", "metadata": {}, "source": "x = 1", "outputs": [{"text": "o" * 60_000_000}]}
+    (tmp_path / "lecture09.ipynb").write_text(json.dumps({"cells": [cell]}))
+    assert code_of(take(tmp_path / "lecture09.ipynb")) == b"x = 1"
+
+
+def test_the_course_reads_notebooks_of_the_same_size():
+    assert repair.LARGEST == intake.NOTEBOOK_BYTES

@@ -22,7 +22,7 @@ from grader.course.notebooks import CHECK, QUESTION, check_source
 
 Text = dict[str, str]
 
-LARGEST = 200_000_000  # bytes of a notebook that is still read
+LARGEST = 200_000_000  # bytes of a notebook that is still read, as in intake (importing that would load torch here)
 REFUSED = "refused"  # key of the file that stands in for a submission without a usable notebook
 
 REASONS: dict[str, Text] = {
