@@ -131,6 +131,13 @@ class StandIn:
         return SubmissionResult(**base, status="graded", points=points, notes=submission.notes, exercises=results)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def no_engine_left_behind():
+    worker = nbgrader_parts._worker
+    yield
+    worker.close()
+
+
 @pytest.fixture
 def stand_in(monkeypatch):
     worker = StandIn()
