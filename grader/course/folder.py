@@ -13,7 +13,6 @@ from nbgrader.api import Comment, Grade, Gradebook, MissingEntry, Notebook
 from traitlets.config import PyFileConfigLoader
 
 from exercises.language import LANGUAGES
-from exercises.manifest import student_files
 from exercises.paths import ROOT
 from grader.course.errors import CourseError
 from grader.course.nbgrader_parts import as_released
@@ -50,28 +49,25 @@ c.GenerateAssignment.preprocessors = [
     "nbgrader.preprocessors.CheckCellMetadata",
 ]
 
-# Autograde: any file is read, cells are put right, and the grading engine takes the kernel's place.
+# Autograde: any file is read, cells are put right (in the place of nbgrader's ClearOutput, DeduplicateIds and
+# OverwriteCells, which a broken notebook would stop; missing cells are added), and the engine takes the kernel's place.
 c.Autograde.pre_convert_hook = "grader.course.nbgrader_parts.prepare_submission"
 c.Autograde.exporter_class = "grader.course.nbgrader_parts.AnyNotebook"
-c.Autograde.sanitize_preprocessors = [
-    "grader.course.nbgrader_parts.MendCells",
-    "nbgrader.preprocessors.ClearOutput",
-    "nbgrader.preprocessors.DeduplicateIds",
-    "nbgrader.preprocessors.OverwriteCells",
-    "nbgrader.preprocessors.CheckCellMetadata",
-]
+c.Autograde.sanitize_preprocessors = ["grader.course.nbgrader_parts.MendCells"]
 c.Autograde.autograde_preprocessors = [
     "grader.course.nbgrader_parts.GradeByEngine",
     "nbgrader.preprocessors.SaveAutoGrades",
     "nbgrader.preprocessors.AssignLatePenalties",
 ]
-c.OverwriteCells.add_missing_cells = True
 c.GradeByEngine.language = {language!r}
 c.GradeByEngine.seed = {seed}  # of the hidden tests' inputs: the same for everybody, and when graded again
 # c.GradeByEngine.trust = True  # grade even where this machine can't confine student code; only for code you trust
 
-# What students may have edited beside the notebook stays theirs.
-c.Autograde.exclude_overwriting = {excluded}
+# What lies beside a submitted notebook stays as it was handed in; the engine uses the kit's own files.
+c.Autograde.exclude_overwriting = {{
+    source.name: [str(file.relative_to(source)) for file in source.rglob("*")]
+    for source in (HERE / "source").glob("*")
+}}
 
 # Feedback: the notebook and nothing else.
 c.GenerateFeedback.pre_convert_hook = "grader.course.nbgrader_parts.only_notebooks"
@@ -103,14 +99,12 @@ def init_course(folder: Path, language: str, db_url: str | None) -> None:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise CourseError(f"{folder} is there already and not an empty folder; give a new one, or `course update` it")
     folder.mkdir(parents=True, exist_ok=True)
-    kept = [f"exercises/{file}" for file in student_files()]
     text = CONFIG.format(
         course_id=re.sub(r"[^A-Za-z0-9_-]+", "-", folder.resolve().name).strip("-") or "course",
         db_url=repr(db_url) if db_url else 'f"sqlite:///{HERE}/gradebook.db"',
         text_stub=TEXT_STUB[language],
         language=language,
         seed=secrets.randbelow(2**31),
-        excluded={lecture.name: kept for lecture in load_lectures()},
     )
     (folder / "nbgrader_config.py").write_text(text, encoding="utf-8")
     (folder / "kit_path.py").write_text(KIT_PATH.format(kit=str(ROOT)), encoding="utf-8")

@@ -15,14 +15,17 @@ import select
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
 from exercises.paths import ROOT
 from grader.results import SubmissionResult
 
+FRESH_SECONDS = 5  # how long a look at the kit's files holds
 IDLE_SECONDS = 120  # after which a worker without orders ends
 
 
@@ -56,7 +59,7 @@ class Worker:
         self, path: Path, exercises: Sequence[str], settings: Settings, ahead: Sequence[Path] = ()
     ) -> SubmissionResult:
         """`Engine.grade`. Raises `WorkerGone`."""
-        wanted = (settings, tuple(exercises), _kit_state())
+        wanted = (settings, tuple(exercises), _kit_state(int(time.monotonic() / FRESH_SECONDS)))
         if self._process is None or self._process.poll() is not None or wanted != self._begun_with:
             self.close()
             self._start(settings)
@@ -133,8 +136,9 @@ def _state(path: Path) -> tuple:
     return found.st_mtime_ns, found.st_size, found.st_ino
 
 
-def _kit_state() -> tuple:
-    """Changes whenever a test, an exercise or the machinery does."""
+@lru_cache(maxsize=1)
+def _kit_state(seconds: int) -> tuple:
+    """Changes whenever a test, an exercise or the machinery does. Looked up anew when `seconds` have changed."""
     folders = ("exercises", "grader", "lecture01", "solutions", "tests/hidden", "tests/misconceptions")
     files = [file for folder in folders for file in sorted((ROOT / folder).rglob("*.*")) if file.suffix != ".pyc"]
     return tuple((str(file), *_state(file)) for file in files if file.is_file())
