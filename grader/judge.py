@@ -325,7 +325,7 @@ def judge(
 ) -> list[ExerciseResult]:
     """The results of `exercises`, with the solver server at the other end of `control`. Raises `EngineTrouble`."""
     bench = Bench(control, submission)
-    arguments = [str(HIDDEN), "--seed", str(seed), "--lang", language]
+    arguments = [str(HIDDEN), "--seed", str(seed), "--lang", language, "--tb=no"]  # a traceback takes its time to write
     for exercise in exercises:
         arguments += ["--exercise", exercise.id]
     with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(out):

@@ -80,13 +80,15 @@ class _Judge:
     def pytest_report_header(self) -> str:
         return f"submission {self.config.getoption('--submission')}, seed {self.config.getoption('--seed')}"
 
+    def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
+        only = self.config.getoption("--exercise")
+        left_out = [e.hidden for e in load_manifest() if only is not None and e.id not in only]
+        return True if collection_path.name in left_out else None
+
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         order = {exercise.hidden: i for i, exercise in enumerate(load_manifest())}
-        only = config.getoption("--exercise")
-        kept = [item for item in items if only is None or self.exercise_of(item).id in only]
-        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
-        items[:] = sorted(kept, key=lambda item: order[item.path.name])
+        items.sort(key=lambda item: order[item.path.name])
         for item in items:
             exercise = self.exercise_of(item)
             if engine_of(config) is None:  # the engine has its own clock, which the judge's own work doesn't count on
