@@ -22,6 +22,7 @@ WORDS = {
         "stub": "not written yet",
         "raised": "your code raised {kind}{line}",
         "line": " at {line}",
+        "syntax": "a file that this exercise uses can't be read: {kind}",
         "timeout": "it took longer than {limit} s",
         "unusable": "what your code returned could not be used",
         "crashed": "your code ended its process",
@@ -35,6 +36,7 @@ WORDS = {
         "stub": "还没有完成",
         "raised": "你的代码{line}抛出了 {kind}",
         "line": "在 {line} ",
+        "syntax": "本练习用到的文件无法读取：{kind}",
         "timeout": "运行超过 {limit} 秒",
         "unusable": "你的代码返回的内容无法使用",
         "crashed": "你的代码结束了自己的进程",
@@ -135,6 +137,8 @@ class Marking:
         if isinstance(error, StudentRaised):
             if error.kind == "NotImplementedError":
                 return words["stub"]
+            if error.kind in ("SyntaxError", "IndentationError", "TabError"):
+                return words["syntax"].format(kind=error.kind)
             line = words["line"].format(line=error.line) if error.line else ""
             return error.sentence or words["raised"].format(kind=error.kind, line=line)
         if isinstance(error, StudentGone) and error.status != "ungradable":

@@ -6,6 +6,7 @@ They are made from the solutions and from `tests/misconceptions/`, so they chang
 from __future__ import annotations
 
 import io
+import shutil
 import zipfile
 from pathlib import Path
 
@@ -47,6 +48,7 @@ def write_sample_class(folder: Path) -> list[Path]:
     known = {misconception.name: misconception for misconception in load_misconceptions()}
     for name, mistakes in _WRONG.items():
         write_submission(folder / name, {known[m].file: known[m].patched() for m in mistakes})
+    shutil.rmtree(folder / "carla-bias-on-every-rank" / "lecture10")  # still to come
     (folder / "mallory-hostile").mkdir()
     (folder / "mallory-hostile" / "dist_sim.py").write_text(texts["lecture09/dist_sim.py"] + _HOSTILE, encoding="utf-8")
     broken = texts["lecture10/palm_modules.py"].replace("class SwiGLU(nn.Module):", "class SwiGLU(nn.Module)")

@@ -88,6 +88,14 @@ def test_a_syntax_error_costs_its_file_only(engine, submission):
     assert message.startswith("lecture09/dist_sim.py can't be graded: line ")
 
 
+def test_a_syntax_error_in_a_file_that_another_exercise_uses(engine, submission):
+    source = (SOLUTIONS / "lecture10/palm_modules.py").read_text(encoding="utf-8") + "def\n"
+    exercises = by_id(engine.grade(submission({"lecture10/palm_modules.py": source}), ["kv_cache_cost"]))
+    result = exercises["kv_cache_cost"]
+    assert result.status == "failed" and result.points > 0
+    assert result.messages == ["a file that this exercise uses can't be read: SyntaxError"]
+
+
 def test_a_parser_that_dies_costs_its_file_only(engine, submission):
     exercises = by_id(
         engine.grade(submission({"lecture09/dist_sim.py": "x = " + "-" * 240_000 + "1\n"}), ["split_mlp", "swiglu"])

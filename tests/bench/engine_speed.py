@@ -6,9 +6,10 @@ In one run, the same functional hidden tests on the same number of copies of the
 - `nbgrader autograde`, on notebooks that hold the same code and one cell that runs the same tests in the kernel;
 - `pytest tests/hidden`, a fresh process for each submission, as many at a time as there are cores.
 
-Then a trivial check: one exercise with next to nothing to compute for the engine, `assert True` for nbgrader. What is
-compared is the time of one more submission: the start of each tool is taken off by timing one submission first.
-Needs nbgrader.
+Then a trivial check, so that little but each tool's own cost is left: for the engine the hidden tests of `swiglu`, for
+nbgrader the student's cell and `assert SwiGLU`. The kernel has to import torch, because the student's code does; beside
+it stands a notebook with nothing but `assert True`. What is compared is the time of one more submission: the start of
+each tool is taken off by timing one submission first. Needs nbgrader.
 """
 
 from __future__ import annotations
@@ -67,43 +68,25 @@ def with_pytest(count: int) -> None:
         list(pool.map(lambda _: subprocess.run(command, cwd=ROOT, check=True, capture_output=True), range(count)))
 
 
-def with_nbgrader(check: str) -> Callable[[int], object]:
-    """`check` is the source of the graded cell."""
-
-    def run(count: int) -> None:
-        with tempfile.TemporaryDirectory() as name:
-            course = Path(name)
-            lay_out(course, check, count)
-            environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
-
-            def nbgrader(*arguments: str) -> None:
-                command = [sys.executable, "-m", "nbgrader", *arguments]
-                subprocess.run(command, cwd=course, check=True, capture_output=True, env=environment)
-
-            nbgrader("generate_assignment", "hw", "--create", "--force")
-            began = time.perf_counter()
-            nbgrader("autograde", "hw", "--force")
-            run.seconds = time.perf_counter() - began  # type: ignore[attr-defined]
-
-    return run
-
-
-def marginal_of_nbgrader(check: str, count: int) -> float:
-    run = with_nbgrader(check)
+def marginal_of_nbgrader(answer: str, check: str, count: int) -> float:
+    """The same for `nbgrader autograde`, with these sources of the student's and of the graded cell."""
     taken = []
     for n in (1, count):
-        run(n)
-        taken.append(run.seconds)  # type: ignore[attr-defined]
+        with tempfile.TemporaryDirectory() as course:
+            lay_out(Path(course), answer, check, n)
+            nbgrader(course, "generate_assignment", "hw", "--create", "--force")
+            taken.append(seconds(lambda: nbgrader(course, "autograde", "hw", "--force")))
     return (taken[1] - taken[0]) / (count - 1)
 
 
-def lay_out(course: Path, check: str, count: int) -> None:
+def nbgrader(course: str, *arguments: str) -> None:
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    command = [sys.executable, "-m", "nbgrader", *arguments]
+    subprocess.run(command, cwd=course, check=True, capture_output=True, env=environment)
+
+
+def lay_out(course: Path, code: str, check: str, count: int) -> None:
     """A course with one notebook, handed in `count` times."""
-    code = "\n".join(f"import os\nos.makedirs('made/{Path(f).parent}', exist_ok=True)" for f in student_files())
-    code += "\n" + "\n".join(
-        f"open('made/{file}', 'w').write({(SOLUTIONS / file).read_text(encoding='utf-8').replace(' SOLUTION', '')!r})"
-        for file in student_files()
-    )
     graded = {"schema_version": 3, "grade": True, "solution": False, "locked": True, "task": False}
     answer = nbformat.v4.new_code_cell(code)
     answer.metadata["nbgrader"] = graded | {"grade": False, "solution": True, "locked": False, "grade_id": "answer"}
@@ -119,6 +102,22 @@ def lay_out(course: Path, check: str, count: int) -> None:
         nbformat.write(notebook, course / folder / "hw.ipynb")
 
 
+def solution(file: str) -> str:
+    return (SOLUTIONS / file).read_text(encoding="utf-8").replace(" SOLUTION", "")  # nbgrader would clear it
+
+
+def written_solutions() -> str:
+    """Source that writes all student files."""
+    files = {file: solution(file) for file in student_files()}
+    return f"""
+from pathlib import Path
+for file, text in {files!r}.items():
+    path = Path("made", file)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+"""
+
+
 def same_checks() -> str:
     chosen = [part for exercise in FUNCTIONAL for part in ("--exercise", exercise)]
     arguments = [str(ROOT / "tests" / "hidden"), "-q", "--submission", "made", *chosen]
@@ -128,12 +127,14 @@ def same_checks() -> str:
 def main(count: int = 8) -> None:
     engine = marginal(with_engine(FUNCTIONAL), count)
     plain = marginal(with_pytest, count)
-    kernel = marginal_of_nbgrader(same_checks(), count)
+    kernel = marginal_of_nbgrader(written_solutions(), same_checks(), count)
     print(f"one more submission, the same functional checks: engine {engine:.2f} s, pytest in a fresh process")
     print(f"{plain:.2f} s ({plain / engine:.1f} times), nbgrader's kernel {kernel:.2f} s ({kernel / engine:.1f} times)")
     engine = marginal(with_engine(["swiglu"]), 4 * count)
-    kernel = marginal_of_nbgrader("assert True", count)
-    print(f"trivial checks: engine {engine:.3f} s, nbgrader's kernel {kernel:.2f} s ({kernel / engine:.1f} times)")
+    kernel = marginal_of_nbgrader(solution("lecture10/palm_modules.py"), "assert SwiGLU", count)
+    empty = marginal_of_nbgrader("", "assert True", count)
+    print(f"trivial checks: engine {engine:.3f} s, nbgrader's kernel {kernel:.2f} s ({kernel / engine:.1f} times),")
+    print(f"without the student's code, and so without torch, {empty:.2f} s ({empty / engine:.1f} times)")
 
 
 if __name__ == "__main__":
