@@ -663,6 +663,35 @@ def test_nothing_but_the_notebook_reaches_the_feedback(small):
     assert [p.name for p in (small.folder / "feedback").rglob("*") if p.is_file()] == [f"{L9}.html"]
 
 
+def test_through_the_exchange_and_back(small, tmp_path):
+    """Released, fetched, handed in, collected, graded, and the feedback fetched: nbgrader's own commands throughout."""
+    (tmp_path / "exchange").mkdir()
+    (tmp_path / "exchange").chmod(0o777)
+    (tmp_path / "student").mkdir()
+    exchange = f"c.Exchange.root = {str(tmp_path / 'exchange')!r}\nc.Exchange.cache = {str(tmp_path / 'cache')!r}\n"
+    with (small.folder / "nbgrader_config.py").open("a", encoding="utf-8") as config:
+        config.write(exchange)
+    (tmp_path / "student" / "nbgrader_config.py").write_text(
+        f"c = get_config()\nc.CourseDirectory.course_id = {small.config.CourseDirectory.course_id!r}\n{exchange}"
+    )
+    student = Course(tmp_path / "student")
+    assert small.run("release_assignment", L9) == 0
+    assert student.run("fetch_assignment", L9) == 0
+    fetched = student.folder / L9
+    assert (fetched / "exercises" / "notebook.py").exists() and (fetched / "lecture01" / "tiny_gpt.py").exists()
+    nbformat.write(nbformat.from_dict(small.solved()), fetched / f"{L9}.ipynb")
+    assert student.run("submit", L9) == 0
+    assert small.run("collect", L9) == 0
+    assert small.run("autograde", L9) == 0
+    (name,) = [place.name for place in (small.folder / "submitted").iterdir()]
+    assert small.points(name)["comm_cost"] == 8
+    assert small.run("generate_feedback", L9) == 0
+    assert small.run("release_feedback", L9) == 0
+    assert student.run("fetch_feedback", L9) == 0
+    (page,) = [path for path in student.folder.rglob("*.html")]
+    assert "8 of 8 points" in page.read_text(encoding="utf-8")
+
+
 def test_an_engine_that_fails_gives_no_points(small, monkeypatch):
     small.hand_in("anna", small.solved())
     monkeypatch.setattr(

@@ -32,6 +32,7 @@ from grader.course.worker import Settings, Worker
 from grader.results import ExerciseResult, SubmissionResult
 
 AHEAD = 4  # notebooks that the engine may begin before nbgrader asks for them
+EXCHANGED = ("timestamp.txt", "submission_secret.txt")  # without them nbgrader can't release feedback
 SQLITE_PATIENCE = 60  # seconds that one autograder waits for another's write
 
 WORDS = {
@@ -312,7 +313,7 @@ def _plain(text: str) -> str:
 
 
 def only_notebooks(assignment: str, student: str, notebooks: list[str]) -> None:
-    """Before nbgrader makes feedback: leave notebooks and the time stamp in the autograded folder, nothing else.
+    """Before nbgrader makes feedback: leave notebooks and the exchange's own files in the autograded folder, nothing else.
 
     nbgrader would copy every file from there to the student, and follow links. What was handed in stays in submitted/.
     """
@@ -320,5 +321,5 @@ def only_notebooks(assignment: str, student: str, notebooks: list[str]) -> None:
     for path in folder.iterdir():
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
-        elif path.is_symlink() or (path.suffix != ".ipynb" and path.name != "timestamp.txt"):
+        elif path.is_symlink() or (path.suffix != ".ipynb" and path.name not in EXCHANGED):
             path.unlink()
