@@ -97,18 +97,18 @@ class Engine:
         try:
             submission = take(Path(path))
         except Refused as refusal:
+            reason = refusal.text[self._language]
             lost = [
-                ExerciseResult(id=e.id, status="ungradable", points=0.0, max=e.points, messages=[str(refusal)])
+                ExerciseResult(id=e.id, status="ungradable", points=0.0, max=e.points, messages=[reason])
                 for e in chosen
             ]
-            return base.but(status="ungradable", reason=str(refusal), exercises=lost)
+            return base.but(status="ungradable", reason=reason, exercises=lost)
         except OSError as error:
             reason = f"the submission could not be read: {error.strerror}"
             return base.but(status="error", reason=reason, points=None)
         chosen = _asked(Path(path), exercises, submission)
-        base = base.but(
-            max=_maximum(chosen), tier=self.tier, seed=seed, files=submission.digests(), notes=submission.notes
-        )
+        notes = [note[self._language] for note in submission.notes]
+        base = base.but(max=_maximum(chosen), tier=self.tier, seed=seed, files=submission.digests(), notes=notes)
         try:
             results = self._judge(submission, chosen, seed)
         except (judge.EngineTrouble, OSError) as trouble:

@@ -14,6 +14,7 @@ import re
 import select
 import socket
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, cast
 
@@ -28,7 +29,7 @@ from grader.marking import ENGINE, Marking
 from grader.results import ExerciseResult, ExerciseStatus
 from grader.solver import wire
 from grader.solver.confinement import Limits
-from grader.student import Cell, ReplyUnusable, Student, StudentGone, StudentRaised
+from grader.student import NESTED, Cell, ReplyUnusable, Student, StudentGone, StudentRaised
 from grader.trial import BARE
 
 HIDDEN = ROOT / "tests" / "hidden"
@@ -61,7 +62,7 @@ class SolverStudent(Student):
     """
 
     def __init__(
-        self, control: socket.socket, exercise: Exercise, sources: dict[str, list[Cell]], unreadable: dict[str, str]
+        self, control: socket.socket, exercise: Exercise, sources: dict[str, list[Cell]], unreadable: Mapping[str, str]
     ) -> None:
         self.events: list[str] = []
         self.usage = Usage()
@@ -190,7 +191,7 @@ class SolverStudent(Student):
             if not reading or isinstance(error, wire.WireTimeout) or "setup" in report:
                 detail = report.get("setup") or error
                 raise EngineTrouble(f"a solver process did not start: {detail}") from error
-            self.unreadable[reading] = "it is nested too deeply"
+            self.unreadable[reading] = NESTED
             del self._sources[reading]
             return False
 
@@ -280,9 +281,10 @@ def _sentence(text: Any) -> str:
 class Bench:
     """The pytest plug-in that gives the hidden tests their students, and keeps the marks."""
 
-    def __init__(self, control: socket.socket, submission: Submission) -> None:
+    def __init__(self, control: socket.socket, submission: Submission, language: str) -> None:
         self.control = control
         self.submission = submission
+        self.language = language
         self.marking: Marking | None = None
         self.students: dict[str, SolverStudent] = {}
         self.trouble: EngineTrouble | None = None
@@ -292,7 +294,8 @@ class Bench:
         config.stash[ENGINE] = self
 
     def student(self, exercise: Exercise) -> SolverStudent:
-        student = SolverStudent(self.control, exercise, self.submission.sources, self.submission.refused)
+        refused = {file: text[self.language] for file, text in self.submission.refused.items()}
+        student = SolverStudent(self.control, exercise, self.submission.sources, refused)
         self.students[exercise.id] = student
         return student
 
@@ -324,7 +327,7 @@ def judge(
     control: socket.socket, submission: Submission, exercises: list[Exercise], seed: int, language: str
 ) -> list[ExerciseResult]:
     """The results of `exercises`, with the solver server at the other end of `control`. Raises `EngineTrouble`."""
-    bench = Bench(control, submission)
+    bench = Bench(control, submission, language)
     arguments = [str(HIDDEN), "--seed", str(seed), "--lang", language, "--tb=no"]  # a traceback takes its time to write
     for exercise in exercises:
         arguments += ["--exercise", exercise.id]

@@ -11,7 +11,7 @@ import torch
 from exercises.checks import CheckFailed
 from exercises.manifest import Exercise
 from grader.misconceptions import Misconception, load_misconceptions
-from grader.student import StudentGone, StudentRaised
+from grader.student import NESTED, StudentGone, StudentRaised
 
 ENGINE: pytest.StashKey = pytest.StashKey()
 """Where a run of the hidden tests finds the grading engine's `Bench`, if it is the engine that runs them."""
@@ -30,6 +30,7 @@ WORDS = {
         "output_limit": "your code wrote more than it may",
         "forbidden": "your code tried something that is not allowed here",
         "ungradable": "{file} can't be graded: {reason}",
+        "nested": NESTED,
     },
     "zh": {
         "mistake": "这正是下面这种错误的结果：",
@@ -44,6 +45,7 @@ WORDS = {
         "output_limit": "你的代码输出的内容超过了限制",
         "forbidden": "你的代码做了这里不允许的事",
         "ungradable": "{file} 无法评分：{reason}",
+        "nested": "嵌套太深",
     },
 }
 
@@ -89,7 +91,8 @@ class Marking:
 
     def unreadable(self, exercise: Exercise, reason: str) -> str:
         """The message for an exercise whose file can't be graded."""
-        return WORDS[self.language]["ungradable"].format(file=exercise.file, reason=reason)
+        words = WORDS[self.language]
+        return words["ungradable"].format(file=exercise.file, reason=words["nested"] if reason == NESTED else reason)
 
     def report(self) -> dict:
         """Points and messages by exercise, as in the contract."""

@@ -31,6 +31,8 @@ from ranks import CollectiveMismatch, RankTimeout
 
 GIVEN_ON_TOP = ("train_lab", "ablation")  # given modules that import student files: each student needs their own
 
+NESTED = "it is nested too deeply"  # why the parser gave a file up
+
 
 class StudentRaised(Exception):
     """The student's code raised. `kind`, `line` and `sentence` can be shown; `text`, its message, can carry an input.

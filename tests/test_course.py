@@ -128,7 +128,9 @@ class StandIn:
                 )
             )
         points = sum(result.points for result in results)
-        return SubmissionResult(**base, status="graded", points=points, notes=submission.notes, exercises=results)
+        return SubmissionResult(
+            **base, status="graded", points=points, notes=[note["en"] for note in submission.notes], exercises=results
+        )
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -111,6 +111,16 @@ def test_what_cannot_be_read_is_ungradable(engine, tmp_path):
     assert {e.status for e in result.exercises} == {"ungradable"} and len(result.exercises) == 12
 
 
+def test_in_chinese(tmp_path, submission):
+    (tmp_path / "homework.zip").write_bytes(b"PK\x03\x04")
+    nested = submission({"lecture09/dist_sim.py": "x = " + "-" * 240_000 + "1\n"})
+    with Engine(language="zh") as engine:
+        refused = engine.grade(tmp_path / "homework.zip")
+        (result,) = engine.grade(nested, ["split_mlp"]).exercises
+    assert refused.reason == "压缩包已损坏或没有完整上传；请重新打包"
+    assert result.messages == ["lecture09/dist_sim.py 无法评分：嵌套太深"]
+
+
 def test_a_server_that_is_killed_is_no_zero(engine):
     server = engine._server
     killer = threading.Timer(0.5, server.kill)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import tarfile
 import zipfile
 from pathlib import Path
@@ -120,7 +121,7 @@ def test_a_declared_encoding(tmp_path):
 def test_two_versions_of_one_file_cost_that_file_only(tmp_path):
     files = {"a/dist_sim.py": CODE, "b/dist_sim.py": CODE + b"#", "tp_autograd.py": b"x = 1\n"}
     submission = take(folder_of(tmp_path, files))
-    assert "two versions of dist_sim.py: a/dist_sim.py and b/dist_sim.py" in submission.refused[FILE]
+    assert "two versions of dist_sim.py: a/dist_sim.py and b/dist_sim.py" in submission.refused[FILE]["en"]
     assert list(submission.sources) == ["lecture09/tp_autograd.py"]
 
 
@@ -135,7 +136,7 @@ def test_the_lectures_folder_decides(tmp_path):
 def test_a_file_that_is_too_large_costs_that_file_only(tmp_path):
     files = {FILE: b"#" * (FILE_BYTES + 1), "comm_cost.py": b"x = 1\n"}
     submission = take(folder_of(tmp_path, files))
-    assert "262,145 bytes" in submission.refused[FILE] and list(submission.sources) == ["lecture09/comm_cost.py"]
+    assert "262,145 bytes" in submission.refused[FILE]["en"] and list(submission.sources) == ["lecture09/comm_cost.py"]
 
 
 @pytest.mark.parametrize("kind", ["link", "folder", "fifo"])
@@ -148,7 +149,7 @@ def test_what_is_no_file(tmp_path, kind):
     }[kind]
     make(tmp_path / "dist_sim.py")
     submission = take(tmp_path)
-    assert submission.refused[FILE].startswith("dist_sim.py is a")
+    assert submission.refused[FILE]["en"].startswith("dist_sim.py is a")
     assert list(submission.sources) == ["lecture09/comm_cost.py"]
 
 
@@ -176,6 +177,8 @@ def test_whole_submissions_that_are_refused(tmp_path, make, reason):
     with pytest.raises(Refused) as refused:
         take(path)
     assert refused.value.reason == reason
+    en, zh = refused.value.text["en"], refused.value.text["zh"]
+    assert re.search("[\u4e00-\u9fff]", zh) and not re.search("[\u4e00-\u9fff]", en)
 
 
 def test_a_truncated_archive(tmp_path):
@@ -223,7 +226,9 @@ def test_magics_are_left_out_with_a_note(tmp_path):
     for cell in submission.sources[FILE]:
         exec(cell.compiled(), names)
     assert names["s"] == "\n%kept\n" and names["y"] == 2
-    assert any("!pip" in note for note in submission.notes) and any("%%bash" in note for note in submission.notes)
+    assert any("!pip" in note["en"] for note in submission.notes) and any(
+        "%%bash" in note["en"] for note in submission.notes
+    )
 
 
 def test_formats_of_notebooks(tmp_path):

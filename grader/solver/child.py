@@ -16,7 +16,7 @@ import socket
 import torch
 
 from grader.solver import rank_requests, wire
-from grader.student import Cell, InProcessStudent, StudentRaised
+from grader.student import NESTED, Cell, InProcessStudent, StudentRaised
 
 _OUTPUT = "output"  # in the scratch folder
 
@@ -101,7 +101,7 @@ def _unreadable(connection: socket.socket, sources: dict[str, list[Cell]]) -> di
             except SyntaxError as error:
                 broken[name] = f"line {error.lineno}: {error.msg}" if error.lineno else error.msg
             except (RecursionError, MemoryError):
-                broken[name] = "it is nested too deeply"
+                broken[name] = NESTED
             except ValueError as error:
                 broken[name] = str(error)
     return broken
