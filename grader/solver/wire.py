@@ -81,7 +81,8 @@ def receive(connection: socket.socket, deadline: float | None = None, modules: b
     """The value of the next frame. Only the solver takes modules: building one can cost any amount of memory."""
     header, tensors = _LENGTHS.unpack(_read(connection, _LENGTHS.size, deadline))
     _measure(header, tensors)
-    return loads(_read(connection, header, deadline), _read(connection, tensors, deadline), modules)
+    data = _read(connection, header + tensors, deadline)
+    return loads(data[:header], data[header:], modules)
 
 
 def dumps(value: Any) -> bytes:
