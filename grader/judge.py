@@ -328,7 +328,7 @@ def judge(
 ) -> list[ExerciseResult]:
     """The results of `exercises`, with the solver server at the other end of `control`. Raises `EngineTrouble`."""
     bench = Bench(control, submission, language)
-    arguments = [str(HIDDEN), "--seed", str(seed), "--lang", language, "--tb=no"]  # a traceback takes its time to write
+    arguments = [str(HIDDEN), "--seed", str(seed), "--lang", language]
     for exercise in exercises:
         arguments += ["--exercise", exercise.id]
     with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(out):

@@ -23,7 +23,9 @@ from grader.forked import ChildEnded, in_child
 from grader.student import GIVEN_ON_TOP
 
 # Whatever plug-ins are installed beside it, a trial loads pytest-timeout only: some take longer to load than all tests.
-BARE = ["-q", "--disable-plugin-autoload", "-p", "pytest_timeout", "-p", "no:cacheprovider", "-p", "no:logging"]
+# So does writing tracebacks, which nobody reads here.
+_PLUGINS = ["--disable-plugin-autoload", "-p", "pytest_timeout", "-p", "no:cacheprovider", "-p", "no:logging"]
+BARE = ["-q", "--tb=no", *_PLUGINS]
 
 
 @dataclass
