@@ -45,9 +45,9 @@ EXERCISES = {exercise.id: exercise for exercise in load_manifest()}
 ALLOWED = {
     "cached_answers": 3,
     "inputs_in_shapes": 2.2,
-    "single_device": 6.2,
-    "single_device_reduced": 7.5,
-    "single_device_model": 5.8,
+    "single_device": 4.0,
+    "single_device_reduced": 5.3,
+    "single_device_model": 3.9,
 }
 
 
